@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -42,9 +43,10 @@ std::string degrees_that_fit(const ParallelArgs& p, std::int64_t ranks) {
 /// "2 rank(s)", or "2 data rank(s) (8 ranks / tensor_parallel 2 / context_parallel 2)".
 std::string describe_data_ranks(const RunConfig& c, int ranks) {
   const ParallelArgs& p = c.parallel;
-  if (p.ranks_of_a_data_rank() == 1) return fmt::format("{} rank(s)", ranks);
-  return fmt::format("{} data rank(s) ({} ranks / tensor_parallel {} / context_parallel {})", c.data_ranks(ranks), ranks,
-                     p.tensor_parallel, p.context_parallel);
+  const std::string text = fmt::format("{} {}(s)", c.data_ranks(ranks), p.data_rank_noun());
+  if (p.ranks_of_a_data_rank() == 1) return text;
+  return fmt::format("{} ({} ranks / tensor_parallel {} / context_parallel {})", text, ranks, p.tensor_parallel,
+                     p.context_parallel);
 }
 
 void check_ranks(const RunConfig& c, const WorldClaim& claim, int ranks) {
@@ -95,6 +97,18 @@ void RunConfig::check_world(int ranks) const {
     check_ranks(*this, claim, ranks);
     check_batch(*this, claim, ranks);
   }
+}
+
+void RunConfig::run_as_one_process() {
+  for (const auto& [key, degree] : {std::pair("tensor_parallel", &ParallelArgs::tensor_parallel),
+                                    std::pair("context_parallel", &ParallelArgs::context_parallel)})
+    if (std::int64_t& value = parallel.*degree; value != 1) {
+      notes.push_back(fmt::format("{} is {}, but one process runs here: {} 1 is used", at_key(*this, key), value, key));
+      value = 1;
+    }
+  std::erase_if(world_claims, [](const WorldClaim& claim) {
+    return claim.kind == WorldClaim::Kind::data_ranks || claim.kind == WorldClaim::Kind::whole_micro_batches;
+  });
 }
 
 void RunConfig::check_steps(std::int64_t total_steps) const {

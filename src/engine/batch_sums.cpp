@@ -15,8 +15,8 @@ void BatchSums::set(std::int64_t index, std::span<const double> sums) {
   std::ranges::copy(sums, sums_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-std::vector<double> BatchSums::all_reduce(comm::Communicator& data) {
-  data.host().all_reduce(sums_.data(), sums_.size(), DType::f64);
+std::vector<double> BatchSums::all_reduce(const parallel::Groups& groups) {
+  groups.sum_of_data_ranks(sums_);
   std::vector<double> all(width_, 0.0);
   for (std::size_t i = 0; i < sums_.size(); ++i) all[i % width_] += sums_[i];
   return all;

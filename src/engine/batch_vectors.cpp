@@ -147,14 +147,14 @@ void BatchVectors::compute(const Whole& whole, std::int64_t first, std::int64_t 
   gradients_ = result.gradient.to(at::kDouble);
 }
 
-void BatchVectors::finish(comm::Communicator& data, parallel::BatchTotals&, SourceState*) {
-  const Whole whole = gather(data);
+void BatchVectors::finish(const parallel::Groups& groups, parallel::BatchTotals&, SourceState*) {
+  const Whole whole = gather(groups.data());
   parts_.clear();
   first_item_ = whole.first_item;
   first_sequence_ = whole.first_sequence;
   const std::int64_t items = first_item_.back();
   values_ = at::zeros({items, 1 + 2 * std::ssize(options_.metrics)}, at::kDouble);
-  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(data.size());
+  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(groups.data().size());
   for (std::int64_t first = 0; first < items; first += batch) compute(whole, first, std::min(items, first + batch));
   if (!training_ && options_.evaluation_metrics && items > 0)
     note_metrics(options_.evaluation_metrics(whole.vectors, whole.item_offsets, whole.columns), 0, items);

@@ -35,7 +35,7 @@ class KlEstimate final : public ColumnSource {
   bool observes() const override { return true; }
   void begin(std::int64_t micro_batches) override { sums_.emplace(micro_batches, kWidth); }
   void observe(const SourceBatch& batch, const Inputs& inputs) override;
-  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState* state) override;
+  void finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState* state) override;
 
  private:
   static constexpr std::size_t kWidth = 4;  ///< sum of the log-ratios, items, desirable items, trained tokens
@@ -65,8 +65,8 @@ void KlEstimate::observe(const SourceBatch& batch, const Inputs&) {
   }
 }
 
-void KlEstimate::finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState*) {
-  const std::vector<double> sums = sums_->all_reduce(data);
+void KlEstimate::finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState*) {
+  const std::vector<double> sums = sums_->all_reduce(groups);
   totals.named[std::string(totals::kKl)] = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // NaN stays NaN
   totals.named[std::string(totals::kDesirable)] = sums[2];
   totals.tokens = sums[3];

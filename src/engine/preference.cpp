@@ -39,7 +39,7 @@ class MeanReward final : public ColumnSource {
   bool observes() const override { return true; }
   void begin(std::int64_t micro_batches) override { sums_.emplace(micro_batches, kWidth); }
   void observe(const SourceBatch& batch, const Inputs& inputs) override;
-  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState* state) override;
+  void finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState* state) override;
 
  private:
   static constexpr std::size_t kWidth = 2;  ///< sum and count of rewards
@@ -66,8 +66,8 @@ void MeanReward::observe(const SourceBatch& batch, const Inputs& inputs) {
   }
 }
 
-void MeanReward::finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState* state) {
-  const std::vector<double> sums = sums_->all_reduce(data);
+void MeanReward::finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState* state) {
+  const std::vector<double> sums = sums_->all_reduce(groups);
   double mean = sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];
   if (state != nullptr) {
     const RunningMean next = state->means[std::string(totals::kReward)].with(mean);
@@ -86,9 +86,9 @@ class ChosenLabels final : public ColumnSource {
     for (const loader::MicroBatch& micro : batch.batches)
       labels_ += static_cast<std::int64_t>(loader::select_sequence(micro, 0).label_positions.size());
   }
-  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState*) override {
+  void finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState*) override {
     totals.named[std::string(totals::kChosenLabels)] =
-        static_cast<double>(comm::all_reduce_value(data, labels_, comm::ReduceOp::sum));
+        static_cast<double>(comm::all_reduce_value(groups.data(), labels_, comm::ReduceOp::sum));
   }
 
  private:

@@ -93,8 +93,8 @@ class DocumentCount final : public ColumnSource {
                  std::array{static_cast<double>(labels.values.size()), static_cast<double>(trained)});
     }
   }
-  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState*) override {
-    const std::vector<double> sums = sums_->all_reduce(data);
+  void finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState*) override {
+    const std::vector<double> sums = sums_->all_reduce(groups);
     totals.named[std::string(totals::kDocuments)] = sums[0];
     totals.named[std::string(totals::kGroups)] = sums[1];
   }

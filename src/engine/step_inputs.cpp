@@ -63,7 +63,7 @@ void StepInputs::observe(const SourceBatch& batch) {
 }
 
 void StepInputs::finish(parallel::BatchTotals& totals) {
-  for (ColumnSource* source : observers_) source->finish(instance_.groups().data(), totals, state_);
+  for (ColumnSource* source : observers_) source->finish(instance_.groups(), totals, state_);
 }
 
 }  // namespace qft::engine

@@ -85,11 +85,13 @@ class RemainingItems {
   std::unique_ptr<loader::EvalLoader> loader_;
 };
 
+/// Scores this rank's micro-batches. The rank that speaks for its data rank notes their sums in `values`.
 void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batches, std::int64_t rounds,
                  std::vector<double>& values) {
   std::vector<model::MicroInput> inputs;
   for (const loader::MicroBatch& batch : batches) inputs.push_back(model.input(batch));
   model.fill({batches, rounds}, inputs);
+  if (!model.groups().speaks()) return;
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const at::Tensor sums = inputs[b].columns.at(columns::kReference).values.cpu();
     for (std::size_t s = 0; s < batches[b].samples.size(); ++s)
@@ -103,18 +105,18 @@ void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, c
   const double started = steady_seconds();
   const std::int64_t before = scored.sums.items, all = scored.pack->num_items();
   Progress bar("reference", rest.rounds(), comm.rank() == 0);
-  comm::Communicator& data = model.groups().data();
+  const std::int64_t data_ranks = model.groups().data().size();
   bool ends = false;
   for (std::int64_t done = 0; done < rest.rounds() && !ends;) {
     const std::int64_t rounds = std::min(rest.batches_per_acquire(), rest.rounds() - done);
     score_round(model, rest.next(rounds), rounds, scored.sums.values);
     done += rounds;
-    scored.sums.items = std::min(all, before + done * data.size() * rest.micro_items());
+    scored.sums.items = std::min(all, before + done * data_ranks * rest.micro_items());
     bar.update(done);
     ends = comm::all_reduce_value<std::int32_t>(comm, asked() ? 1 : 0, comm::ReduceOp::max) != 0;
   }
-  // each value is nonzero on one data rank only
-  data.all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
+  // Each value is nonzero on one rank only: earlier ones on rank 0, new ones on the speakers. All ranks need all of them.
+  model.groups().all().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     write_reference(scored.path, scored.identity, scored.sums);

@@ -103,7 +103,7 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
     return p.step.inputs({batches, 1, round * place.size + place.rank});
   };
   forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
-  p.data.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
+  p.instance.groups().sum_of_data_ranks(pass_result.sums);
   pass_result.counts.seconds = steady_seconds() - started;
   return pass_result;
 }

@@ -18,10 +18,11 @@ constexpr std::int64_t kPromptTokensPerAnswerToken = 16;
 /// Share of a rank's free memory that caches and gathered weights may take.
 constexpr double kShareOfMemory = 0.9;
 
-/// A decoder that fits in memory: tokens per sequence, and sequences in flight.
+/// A decoder that fits in this rank's memory.
 struct DecoderRoom {
-  std::int64_t capacity = 1;
-  std::size_t slots = 1;
+  std::int64_t capacity = 1;             ///< tokens per sequence
+  std::int64_t wanted = 1, slots = 1;    ///< sequences in flight, if memory allows, and as it allows
+  double sequence_bytes = 0, bytes = 0;  ///< of a sequence's keys and values, and left for all sequences
 };
 
 /// Throws Error if this rank has no room for the model's weights or one sequence.
@@ -40,19 +41,27 @@ DecoderRoom fit_decoder(std::span<const Request> requests, engine::Instance& ins
         "fewer ranks per node, a device with more memory, or tensor_parallel, with which ranks share each matrix. The loss "
         "alone (qft eval, predict_with_generate: false) needs only one layer at a time",
         format_bytes(static_cast<double>(weights)), format_bytes(left));
-  const auto cache = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
-  const double fit = (left - static_cast<double>(weights)) / cache;
-  if (fit < 1.0)
+  room.sequence_bytes = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
+  room.bytes = left - static_cast<double>(weights);
+  if (room.bytes < room.sequence_bytes)
     fail(
         "the keys and values of one sequence of {} tokens take {}, but {} of memory are left: lower max_new_tokens, or shorten "
         "the longest prompt (qft eval: cutoff_len)",
-        room.capacity, format_bytes(cache), format_bytes(left - static_cast<double>(weights)));
-  const auto requested = std::min(static_cast<double>(max_slots), std::max(1.0, static_cast<double>(requests.size())));
-  room.slots = static_cast<std::size_t>(std::min(requested, fit));
-  if (fit < requested)
-    log::info("{} sequences are generated at a time, not {}: keys and values may take {} each, {} are left", room.slots,
-              requested, format_bytes(cache), format_bytes(left));
+        room.capacity, format_bytes(room.sequence_bytes), format_bytes(room.bytes));
+  room.wanted = std::min(max_slots, std::max<std::int64_t>(1, std::ssize(requests)));
+  const double fit = room.bytes / room.sequence_bytes;
+  room.slots = fit < static_cast<double>(room.wanted) ? static_cast<std::int64_t>(fit) : room.wanted;
   return room;
+}
+
+/// Returns how many sequences are in flight: as many as fit on each of the ranks that share matrices, which compute them
+/// together. Collective.
+std::size_t agree_on_slots(const DecoderRoom& room, const parallel::Groups& groups) {
+  const std::int64_t slots = comm::all_reduce_value(groups.tensor(), room.slots, comm::ReduceOp::min);
+  if (slots < room.wanted && slots == room.slots)
+    log::info("{} sequences are generated at a time, not {}: keys and values may take {} each, {} are left", slots, room.wanted,
+              format_bytes(room.sequence_bytes), format_bytes(room.bytes));
+  return static_cast<std::size_t>(slots);
 }
 
 }  // namespace
@@ -97,7 +106,7 @@ void answer_all(engine::Instance& instance, std::span<const Request> requests, c
                 const std::function<void(std::size_t, const Answer&)>& done) {
   DecoderRoom room;
   comm::agreed(comm, [&] { room = fit_decoder(requests, instance, config.training.per_device_eval_batch_size); });
-  Decoder decoder(instance, room.capacity, room.slots);
+  Decoder decoder(instance, room.capacity, agree_on_slots(room, instance.groups()));
   comm::agreed(comm, [&] { generate_all(decoder, sampler_options(config), requests, stop_ids, done); });
 }
 

@@ -2,6 +2,7 @@
 
 #include "qft/comm/device_communicator.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,11 @@ Groups::Groups(comm::Communicator& world, c10::Device device, const Sharding& sh
 bool Groups::speaks() const {
   return mesh_.coordinate(Axis::pipeline) == mesh_.degree(Axis::pipeline) - 1 && mesh_.coordinate(Axis::context) == 0 &&
          mesh_.coordinate(Axis::tensor) == 0;
+}
+
+void Groups::sum_of_data_ranks(std::span<double> values) const {
+  if (!speaks()) std::ranges::fill(values, 0.0);
+  all().all_reduce(values.data(), values.size(), DType::f64);
 }
 
 comm::Communicator& Groups::group(Purpose purpose) const {

@@ -90,7 +90,7 @@ class VectorRun {
     BatchTotals totals{.items = kItems};
     source.begin(bins);
     source.observe(batch, [&] { return std::span<const model::MicroInput>(inputs); });
-    source.finish(comm_, totals, nullptr);
+    source.finish(run_.instance().groups(), totals, nullptr);
     source.fill(batch, inputs);
     const engine::BatchVectorObjective objective(totals, kNames);
     const MicroRange range = case_.deterministic ? MicroRange{first, last - first, bins} : MicroRange{};
@@ -246,7 +246,7 @@ TEST(BatchVectors, EvaluatesInBatches) {
   visit([&](const engine::SourceBatch& batch, std::vector<model::MicroInput>& inputs) {
     source.observe(batch, [&] { return std::span<const model::MicroInput>(inputs); });
   });
-  source.finish(world(), totals, nullptr);
+  source.finish(instance.groups(), totals, nullptr);
   EXPECT_EQ(items, (std::vector<std::int64_t>{4, 4, 1}));
   double loss = 0.0;
   visit([&](const engine::SourceBatch& batch, std::vector<model::MicroInput>& inputs) {

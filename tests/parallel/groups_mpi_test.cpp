@@ -2,9 +2,11 @@
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
+#include "qft/engine/batch_sums.h"
 #include "qft/loader/loader.h"
 #include "qft/parallel/groups.h"
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -103,9 +105,37 @@ TEST(Groups, HaveOneSpeakerForEachDataRank) {
   }
 }
 
+/// Ranks of other processors may round differently, and stop or keep other models if their sums differ.
+TEST(Groups, SumsAreThoseOfTheSpeakersOnAllRanks) {
+  for (const Sizes& s : sizes_of(world().size())) {
+    const Groups groups(world(), device_under_test(), sharding_of(s, /*sharded=*/true));
+    const int rank = groups.data().rank(), size = groups.data().size();
+    const double own = groups.speaks() ? 1.0 / (3.0 + rank) : std::nan("");
+    double expected = 0.0;
+    for (int r = 0; r < size; ++r) expected += 1.0 / (3.0 + r);
+    engine::BatchSums sums(size, 2);
+    sums.set(rank, std::array{own, 1.0});
+    EXPECT_EQ(sums.all_reduce(groups), (std::vector<double>{expected, static_cast<double>(size)}));
+  }
+}
+
 TEST(Groups, RefuseShardingForAnotherNumberOfRanks) {
   EXPECT_THROW(Groups(world(), device_under_test(), sharding_of({world().size(), 2, 1, 1}, true)), ConfigError);
   EXPECT_THROW(data_place(0, 3, 1, 2), ConfigError);
+}
+
+TEST(Groups, OfHsdpAreRefusedByWhatTheyDivide) {
+  const auto message = [](const char* noun) {
+    try {
+      make_sharding(strategy_of("hsdp"), {}, 4, 3, noun);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message("rank"), "hsdp_group_size 3 does not divide the 4 ranks: start a multiple of 3 ranks, or change it");
+  EXPECT_EQ(message("data rank"),
+            "hsdp_group_size 3 does not divide the 4 data ranks: start a multiple of 3 data ranks, or change it");
 }
 
 /// Ranks that share a sample read the same micro-batches; the data ranks together read each sample once.

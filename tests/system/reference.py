@@ -110,6 +110,23 @@ def check_reuse(report, runs, pack):
     return given, file
 
 
+def check_tensor_ranks(report, runs, pack):
+    """A pass that was stopped goes on with ranks that share matrices: each of them needs the sums of the first part too."""
+    given = {"pack": str(pack), "precompute_ref_log_probs": True, "eval_dataset": None, "do_eval": None, "dataset": None, "strategy": "ddp",
+             "num_train_epochs": 1}
+    file = Path(f"{pack}.reference")
+    file.unlink(missing_ok=True)
+    _, one = runs.train("one", 1, given)
+    (sums, _), _ = contents(file.read_bytes()), file.unlink()
+    shared = {**given, "tensor_parallel": 2}
+    told, _ = runs.train("begun", 2, {**shared, "max_hours": 1e-9, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 2,
+                                      "global_batch_size": None}, check=False)
+    report.holds("tensor_parallel 2, stopped: 6 of 12 items", "of 6 of 12 items" in told.stderr, told.stderr)
+    _, two = runs.train("two", 2, shared)
+    report.check("    ... the next run has the sums of one rank", max(abs(a - b) / abs(b) for a, b in zip(contents(file.read_bytes())[0], sums)), EXACT)
+    report.check("    ... and trains as one rank does", worst(log_of(two), log_of(one)), 1e-9)
+
+
 def check_refused(report, runs, given, file, paths):
     made = file.read_bytes()
 
@@ -190,6 +207,7 @@ def main():
         check_memory(report, runs, qft, tmp / "larger")
         pack, another_pack = tmp / "given.h5", tmp / "other.h5"
         shutil.copy(tmp / "live0/packs/train.h5", pack)
+        check_tensor_ranks(report, runs, pack)
         given, file = check_reuse(report, runs, pack)
         run([args.build / "bin/qft-pack", write(tmp / "p.yaml", {**settings, "max_samples": 8, "eval_dataset": None, "do_eval": None, "output_dir": None}), "--output", another_pack])
         check_refused(report, runs, given, file, paths)

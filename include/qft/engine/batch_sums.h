@@ -1,7 +1,7 @@
 // Sums over the micro-batches of a global batch. All ranks get the same bits, however the batch is divided over them.
 #pragma once
 
-#include "qft/comm/communicator.h"
+#include "qft/parallel/groups.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,8 @@ class BatchSums {
   BatchSums(std::int64_t micro_batches, std::size_t width);
   /// Sets the sums [width] of micro-batch `index`.
   void set(std::int64_t index, std::span<const double> sums);
-  /// Returns the totals [width] over all micro-batches of `data`, which is parallel::Groups::data(), added in batch order.
-  /// Collective.
-  std::vector<double> all_reduce(comm::Communicator& data);
+  /// Returns the totals [width] over the micro-batches of all data ranks, added in batch order. Collective.
+  std::vector<double> all_reduce(const parallel::Groups& groups);
 
  private:
   std::size_t width_;

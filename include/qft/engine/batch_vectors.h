@@ -69,7 +69,7 @@ class BatchVectors final : public ColumnSource {
   bool observes() const override { return true; }
   void begin(std::int64_t micro_batches) override;
   void observe(const SourceBatch& batch, const Inputs& inputs) override;
-  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState* state) override;
+  void finish(const parallel::Groups& groups, parallel::BatchTotals& totals, SourceState* state) override;
   void fill(const SourceBatch& batch, std::span<model::MicroInput> micros) override;
 
  private:

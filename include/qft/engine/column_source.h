@@ -2,9 +2,9 @@
 // model, stored log-probabilities and KTO's KL divergence are sources; a teacher or a rollout would be sources too.
 #pragma once
 
-#include "qft/comm/communicator.h"
 #include "qft/loader/loader.h"
 #include "qft/model/transformer.h"
+#include "qft/parallel/groups.h"
 #include "qft/parallel/objective.h"
 
 #include <cstdint>
@@ -64,9 +64,9 @@ class ColumnSource {
   virtual void begin(std::int64_t /*micro_batches*/) {}
   /// Called for all micro-batches of the batch, in one or more calls.
   virtual void observe(const SourceBatch& /*batch*/, const Inputs& /*inputs*/) {}
-  /// Sets totals after the last micro-batch. `data`: parallel::Groups::data(), over which sums count each micro-batch once.
-  /// `state`: of the training run, to be advanced by a step; null in evaluations.
-  virtual void finish(comm::Communicator& /*data*/, parallel::BatchTotals& /*totals*/, SourceState* /*state*/) {}
+  /// Sets totals after the last micro-batch, with the same bits on all ranks. `groups`: sums over its data ranks count each
+  /// micro-batch once. `state`: of the training run, to be advanced by a step; null in evaluations.
+  virtual void finish(const parallel::Groups& /*groups*/, parallel::BatchTotals& /*totals*/, SourceState* /*state*/) {}
 
   /// Peak bytes that the source takes on this rank's compute device.
   virtual std::int64_t bytes() const { return 0; }

@@ -28,9 +28,10 @@ std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> cos
 void warn_about_shortened_answers(std::int64_t shortened, const engine::Instance& instance);
 
 /// Answers this rank's requests with the sampling keys of `config`. At most per_device_eval_batch_size sequences are in flight,
-/// fewer if their keys and values do not fit in memory (logged). `done` receives a request's index and its answer, in the order
-/// in which answers finish; an exception from `done` on any rank is thrown on all. Collective: a rank may have no requests.
-/// Throws Error on all ranks if a rank has no room for the model's weights or one sequence.
+/// fewer if their keys and values do not fit in memory (logged). Ranks that share matrices have the same requests, and the same
+/// number in flight. `done` receives a request's index and its answer, in the order in which answers finish; an exception from
+/// `done` on any rank is thrown on all. Collective: a rank may have no requests. Throws Error on all ranks if a rank has no room
+/// for the model's weights or one sequence.
 void answer_all(engine::Instance& instance, std::span<const Request> requests, const config::RunConfig& config,
                 std::span<const std::int32_t> stop_ids, comm::Communicator& comm,
                 const std::function<void(std::size_t, const Answer&)>& done);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include <c10/core/Device.h>
 
@@ -49,6 +50,9 @@ class Groups {
   /// True on the rank whose loss, metrics and values count for its data rank: the last stage's, the first of those that share
   /// sequences and matrices.
   bool speaks() const;
+  /// Adds up `values` (host memory) over the data ranks: of each only those of the rank that speaks count. All ranks get the same
+  /// bits. Collective.
+  void sum_of_data_ranks(std::span<double> values) const;
   const comm::Mesh& mesh() const { return mesh_; }
 
  private:
