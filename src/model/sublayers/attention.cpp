@@ -226,7 +226,9 @@ class Attention final : public SubLayer {
   }
 
   /// Returns q or k [T, heads, head_dim] in the rows of its norm: one per head, or one per token.
-  at::Tensor normed(const at::Tensor& heads) const { return normed_whole_ ? heads.view({heads.size(0), -1}) : heads; }
+  at::Tensor normed(const at::Tensor& heads) const {
+    return normed_whole_ ? heads.view({heads.size(0), heads.size(1) * heads.size(2)}) : heads;
+  }
   at::Tensor statistic(const SubLayerSaved& s, Saved which) const {
     return normed_whole_ ? s.tensors[which].squeeze(1) : s.tensors[which];
   }
