@@ -184,7 +184,7 @@ model::WeightStorage storage_of(const config::RunConfig& config, const ModelSour
 /// Returns the spec of the run's model: with a sequence head in stages rm and seq_cls, and with the adapter of `source` or,
 /// without one, of the run file. Opens weight files only for quantised models. Throws ConfigError if run file and model do not
 /// fit.
-model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& source, model::Share share) {
+model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& source, const RankShares& shares) {
   const model::AdapterConfig adapter = adapter_of(config, source);
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = source.trains(), freeze = training && f.finetuning_type == "freeze";
@@ -198,20 +198,22 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
-                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, share);
+                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, shares.tensor, shares.context);
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;
 }
 
-/// Returns the spec by which all tensor ranks plan: the first one's, which has most of each tensor. Quantised parts of another
-/// rank may still take more bytes, because its cuts divide groups, or its nested scales become fp32; each unit has the most.
+/// Returns the spec by which all ranks plan: the first one's, which has most of each tensor and of the heads. Quantised parts of
+/// another tensor rank may still take more bytes, because its cuts divide groups, or its nested scales become fp32; each unit has
+/// the most.
 model::ModelSpec planned_spec(const config::RunConfig& config, const ModelSource& source) {
   const auto ranks = static_cast<int>(config.parallel.tensor_parallel);
-  model::ModelSpec spec = spec_of(config, source, {0, ranks});
+  const model::Share context{0, static_cast<int>(config.parallel.context_parallel)};
+  model::ModelSpec spec = spec_of(config, source, {{0, ranks}, context});
   if (std::ranges::all_of(spec.units, [](const model::UnitSpec& unit) { return unit.packed_bytes == 0; })) return spec;
   for (int rank = 1; rank < ranks; ++rank) {
-    const model::ModelSpec other = spec_of(config, source, {rank, ranks});
+    const model::ModelSpec other = spec_of(config, source, {{rank, ranks}, context});
     for (std::size_t u = 0; u < spec.units.size(); ++u)
       spec.units[u].packed_bytes = std::max(spec.units[u].packed_bytes, other.units[u].packed_bytes);
   }
@@ -289,9 +291,9 @@ void require_no_waits(const plan::RunPlan& run) {
 
 }  // namespace
 
-plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> given) {
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<RankShares> shares) {
   const auto spec_for = [&](const config::RunConfig& model, const ModelSource& of) {
-    return std::make_shared<const model::ModelSpec>(given ? spec_of(model, of, *given) : planned_spec(model, of));
+    return std::make_shared<const model::ModelSpec>(shares ? spec_of(model, of, *shares) : planned_spec(model, of));
   };
   plan::RunPlan run = plan::plan_of_settings(config, source.trains());
   run.spec = spec_for(config, source);
@@ -332,8 +334,9 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_graphs(run, device);
     require_no_waits(run);
   });
-  if (const int ranks = run.sharding.tensor_ranks; ranks > 1) {  // so far all ranks have planned alike
-    plan::RunPlan own = plan_of(config, source, model::Share{comm.rank() % ranks, ranks});
+  // so far all ranks have planned alike
+  if (const int tensor = run.sharding.tensor_ranks, context = run.sharding.context_ranks; tensor * context > 1) {
+    plan::RunPlan own = plan_of(config, source, RankShares{{comm.rank() % tensor, tensor}, {comm.rank() / tensor % context, context}});
     run.spec = std::move(own.spec);
     run.reference_model = std::move(own.reference_model);
   }

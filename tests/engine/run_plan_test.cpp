@@ -58,8 +58,8 @@ TEST(PlanOf, CountsTheMostPackedBytesOfATensorRank) {
   config.resolve();
   const ModelSource source = ModelSource::read(config, Use::training);
   const auto bytes = [](const plan::RunPlan& run) { return run.spec->units[1].packed_bytes; };
-  const std::int64_t first = bytes(plan_of(config, source, model::Share{0, 2})),
-                     second = bytes(plan_of(config, source, model::Share{1, 2}));
+  const std::int64_t first = bytes(plan_of(config, source, RankShares{{0, 2}, {}})),
+                     second = bytes(plan_of(config, source, RankShares{{1, 2}, {}}));
   EXPECT_LT(first, second);
   EXPECT_EQ(bytes(plan_of(config, source)), second);
 }

@@ -13,10 +13,15 @@
 
 namespace qft::engine {
 
+/// A rank among those that share matrices, and among those that share sequences.
+struct RankShares {
+  model::Share tensor, context;
+};
+
 /// Returns the part of the plan that does not depend on the machine: model, element types of training, objective, settings. Reads
-/// nothing but the weight files' headers of quantised models. `share`: the rank among those that share matrices; empty: the most
-/// that one of tensor_parallel ranks has, for a plan that holds for all. Throws ConfigError if run file and model do not fit.
-plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> share = {});
+/// nothing but the weight files' headers of quantised models. `shares`: of the rank; empty: the most that one of the ranks has,
+/// for a plan that holds for all. Throws ConfigError if run file and model do not fit.
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<RankShares> shares = {});
 
 /// Resolves the run on these ranks, and checks before anything is allocated whatever the headers of its files show. `batches`:
 /// the largest batches that the loader will produce; if unknown, memory is planned for full rows. Merges adapters into the files
