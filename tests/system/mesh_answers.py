@@ -39,7 +39,7 @@ def check_greedy(runs, kind, sizes, layouts):
 def check_predictions(runs, layouts):
     """do_predict after training, and the losses and answers of qft eval on its result."""
     settings = runs.settings("qwen3", UNEVEN, **LORA)
-    settings |= {"dataset": "numbers", "max_samples": 12, "val_size": 0.4, "do_predict": True, "predict_with_generate": True, "max_new_tokens": 12,
+    settings |= {"dataset": "numbers", "eval_dataset": "numbers", "max_samples": 8, "do_predict": True, "predict_with_generate": True, "max_new_tokens": 12,
                  "do_sample": False, "max_steps": 2, "learning_rate": 3e-2}
     printed, files = {}, {}
     for ranks, degree in ((1, 1), *layouts):

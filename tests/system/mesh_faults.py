@@ -20,6 +20,7 @@ TIMEOUT = 3  # ddp_timeout, seconds
 ALLOWED = TIMEOUT + 5 + 4  # the promise, and the time mpirun takes to end a job
 SLACK = 20  # other work may slow the job down
 STEPS = 100000  # nobody gets there
+HARMED = 300  # a collective of training, after the first step
 
 
 def rank_process(run_file, rank):
@@ -33,9 +34,9 @@ class Faults:
         self.runs, self.report, self.device = runs, runs.report, device
         self.where = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(runs.build / "tests")} if device == "sim" else {}
 
-    def start(self, name, ranks, max_steps=STEPS, preload=None, **environment):
+    def start(self, name, ranks, preload=None, **environment):
         # Nearly all collectives of a step are exchanges among tensor ranks: a step has few others.
-        settings = self.runs.settings("qwen3", {"layers": 4}, compute_dtype="float32", max_steps=max_steps, num_train_epochs=STEPS,
+        settings = self.runs.settings("qwen3", {}, compute_dtype="float32", max_steps=STEPS, num_train_epochs=1,
                                       tensor_parallel=ranks, ddp_timeout=TIMEOUT, output_dir=str(self.runs.directory / name))
         self.run_file = write(self.runs.directory / f"{name}.yaml", settings)
         return start(self.runs.qft, self.run_file, np=ranks, preload=preload, **self.where, **environment)
@@ -59,9 +60,9 @@ class Faults:
         job = self.start(f"{number.name}{rank}", ranks)
         out = self.runs.directory / f"{number.name}{rank}"
         limit = time.monotonic() + 120
-        while done(out) < 3 and job.poll() is None and time.monotonic() < limit:
+        while done(out) < 2 and job.poll() is None and time.monotonic() < limit:
             time.sleep(0.02)
-        self.report.holds(f"{what}: the run trains before", done(out) >= 3 and job.poll() is None)
+        self.report.holds(f"{what}: the run trains before", done(out) >= 2 and job.poll() is None)
         os.kill(rank_process(self.run_file, rank), number)
         text = self.end(what, job, time.monotonic())
         if number == signal.SIGSTOP:
@@ -73,13 +74,9 @@ class Faults:
 
     def left_out(self, ranks, rank):
         """The rank leaves out one call of an exchange, and then calls others than its peers."""
-        preload, count, steps = self.runs.build / "tests/libqft_fault.so", self.runs.directory / "count", 8
-        job = self.start("whole", ranks, steps, preload, QFT_FAULT_COUNT=str(count))
-        text = job.communicate()[1]
-        self.report.holds("without harm", job.returncode == 0, text)
-        calls = int(count.read_text())
-        job = self.start("left-out", ranks, steps, preload, QFT_FAULT=f"{rank}:skip:{calls * 2 // 3}")
-        text = self.end(f"{self.device}, {ranks} ranks: rank {rank} leaves out collective {calls * 2 // 3} of {calls}", job, time.monotonic())
+        job = self.start("left-out", ranks, self.runs.build / "tests/libqft_fault.so", QFT_FAULT=f"{rank}:skip:{HARMED}")
+        text = self.end(f"{self.device}, {ranks} ranks: rank {rank} leaves out collective {HARMED}", job, time.monotonic())
+        self.report.holds("    ... in training", done(self.runs.directory / "left-out") > 0, text)
         self.report.holds("    ... an exchange", "on 'tensor'" in text, text)
         self.report.holds("    ... and the watchdog says how calls differ",
                           re.search(r"error: watchdog: the ranks (call different collectives|wait in different collectives)", text), text)
@@ -87,11 +84,10 @@ class Faults:
     def broken(self, ranks, rank, kind, words):
         """The device's collective library has this fault, in a call of training."""
         what = f"{self.device}, {ranks} ranks: {kind} of a collective on rank {rank}"
-        job = self.start(kind, ranks, QFT_SIM_COLLECTIVE_FAULT=f"{kind}:400@{rank}")
+        job = self.start(kind, ranks, QFT_SIM_COLLECTIVE_FAULT=f"{kind}:{HARMED}@{rank}")
         text = self.end(what, job, time.monotonic())
         self.report.holds("    ... in training", done(self.runs.directory / kind) > 0, text)
         self.report.holds("    ... is told", re.search(words, text), text)
-        self.report.holds("    ... with the exchange", "'tensor'" in text, text)
 
 
 def main():
@@ -104,13 +100,14 @@ def main():
             faults = Faults(Runs(args.build, Path(tmp) / device, report), device)
             for ranks in (2, 4) if complete else (2,):
                 for rank in range(ranks) if complete else (1,):
-                    faults.signalled(ranks, rank, signal.SIGKILL)
                     faults.signalled(ranks, rank, signal.SIGSTOP)
+                    faults.signalled(ranks, rank, signal.SIGKILL)
                 if device == "cpu":
                     faults.left_out(ranks, ranks - 1)
-                else:
-                    faults.broken(ranks, 1, "stall", r"rank 1 on \S+")
-                    faults.broken(ranks, 1, "error", r"rank 1")
+                    continue
+                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ failed: told to fail after (all_gather|reduce_scatter)")
+                if complete:
+                    faults.broken(ranks, 1, "stall", r"(number \d+ on 'tensor')")
     report.finish()
 
 

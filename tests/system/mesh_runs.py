@@ -53,7 +53,7 @@ class Runs:
         place = self.directory / "-".join([kind, *map(str, (sizes or {}).values())])
         settings = make(place, kind, **(sizes or {}))
         add_data(place / "data")
-        return {**settings, "max_steps": 3, "save_strategy": "no", "moe_aux_loss_coef": 0.0, **changes}
+        return {**settings, "max_steps": 3, "warmup_ratio": 0.0, "save_strategy": "no", **changes}
 
     def train(self, name, ranks, settings, check=True, **changes):
         out = self.directory / name
