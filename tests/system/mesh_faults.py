@@ -1,7 +1,7 @@
 """A rank that is killed, stopped, or leaves out a call while ranks exchange rows of matrices: the job ends in time, all of it, and the report
 names the rank or both calls; on the simulated device too.
 
-    mesh_faults.py --build build [--complete yes]    # yes: each rank in turn, and on four ranks
+    mesh_faults.py --build build [--complete yes]    # yes: each rank in turn, and of four ranks
 """
 import os
 import re
@@ -60,9 +60,9 @@ class Faults:
         job = self.start(f"{number.name}{rank}", ranks)
         out = self.runs.directory / f"{number.name}{rank}"
         limit = time.monotonic() + 120
-        while done(out) < 2 and job.poll() is None and time.monotonic() < limit:
+        while done(out) < 1 and job.poll() is None and time.monotonic() < limit:
             time.sleep(0.02)
-        self.report.holds(f"{what}: the run trains before", done(out) >= 2 and job.poll() is None)
+        self.report.holds(f"{what}: the run trains before", done(out) >= 1 and job.poll() is None)
         os.kill(rank_process(self.run_file, rank), number)
         text = self.end(what, job, time.monotonic())
         if number == signal.SIGSTOP:
@@ -101,11 +101,12 @@ def main():
             for ranks in (2, 4) if complete else (2,):
                 for rank in range(ranks) if complete else (1,):
                     faults.signalled(ranks, rank, signal.SIGSTOP)
-                    faults.signalled(ranks, rank, signal.SIGKILL)
+                    if complete or device == "cpu":
+                        faults.signalled(ranks, rank, signal.SIGKILL)
                 if device == "cpu":
                     faults.left_out(ranks, ranks - 1)
                     continue
-                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ failed: told to fail after (all_gather|reduce_scatter)")
+                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ failed: told to fail after \w+[(]")
                 if complete:
                     faults.broken(ranks, 1, "stall", r"(number \d+ on 'tensor')")
     report.finish()
