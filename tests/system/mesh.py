@@ -1,0 +1,96 @@
+"""Ranks that share matrices and sequences train as one rank: losses, norms, metrics and saved files of each kind of run in fp64; a run that
+changes its layout at checkpoints; the first margin of preferences, which is exactly 0.
+
+    mesh.py --build build [--complete yes]    # yes: more layouts and strategies, full fine-tuning
+"""
+import re
+import tempfile
+
+from common import Report, arguments
+from mesh_runs import LAYOUTS, LORA, PAIRS, TASKS, Runs, context_is_refused
+from tiny import cut
+
+FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
+MORE_LAYOUTS = {"tp 4": (4, {"tensor_parallel": 4}), "tp 2 x zero2 2": (4, {"tensor_parallel": 2, "strategy": "zero2"}),
+                "tp 2 x ddp 2": (4, {"tensor_parallel": 2, "strategy": "ddp"}), "cp 2": (2, {"context_parallel": 2}),
+                "tp 2 x cp 2 x zero3 2": (8, {"tensor_parallel": 2, "context_parallel": 2, "strategy": "zero3"})}
+MORE_TASKS = {"full": ("qwen3", {}, FULL), "full, experts and delta nets": ("qwen3_next", {}, FULL),
+              "full, packed": ("qwen3", {}, {**FULL, "packing": True})}
+AT_MOST_TWO = ("nf4", "delta nets")  # blocks or key heads for two tensor ranks
+UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}  # tensor ranks: four have 2, 1, 2 and 1 heads
+
+
+def check_first_margin(runs, what, name):
+    """Policy and reference are equal in the first step, so the same products give the same bits."""
+    margins = [entry["rewards/margins"] for entry in runs.log(name)]
+    runs.report.equal(f"{what}: the first margin", margins[0], 0.0)
+    runs.report.holds("    ... but not the second", margins[1] != 0.0, margins)
+
+
+def check_layout(runs, what, ranks, settings, degrees):
+    """Compares with run "one"."""
+    _, result = runs.train("several", ranks, settings, check=False, **degrees)
+    runs.report.holds(f"{what}: trains", result.returncode == 0, result.stderr)
+    if result.returncode == 0:
+        runs.same_numbers(what, "several", "one")
+        runs.same_files(what, "several", "one")
+        if settings["stage"] == "dpo":
+            check_first_margin(runs, what, "several")
+
+
+def check_tasks(runs, tasks, layouts, complete):
+    """Each task in all layouts, or in the first one that is not refused."""
+    if context_is_refused(runs.train("asked", 1, runs.settings("qwen3"), check=False, context_parallel=2)[1]):
+        skipped = [layout for layout, (_, degrees) in layouts.items() if "context_parallel" in degrees]
+        print(f"skipped: {', '.join(skipped)}: context_parallel is refused")
+        layouts = {layout: degrees for layout, degrees in layouts.items() if layout not in skipped}
+    if not complete:
+        layouts = dict(list(layouts.items())[:1])
+    for task, (kind, sizes, changes) in tasks.items():
+        settings = runs.settings(kind, sizes, **changes)
+        runs.train("one", 1, settings)
+        for layout, (ranks, degrees) in layouts.items():
+            if degrees.get("tensor_parallel", 1) > 2 and any(words in task for words in AT_MOST_TWO):
+                continue
+            check_layout(runs, f"{task}, {layout}", ranks, settings, degrees)
+
+
+def check_pairs(runs, kinds):
+    """Two and four ranks share matrices; two of the four have copies of a key and value head."""
+    for what, changes in kinds.items():
+        settings = runs.settings("qwen3", **{**PAIRS, **changes})
+        for ranks in (2, 4):
+            runs.train("pairs", ranks, settings, tensor_parallel=ranks)
+            check_first_margin(runs, f"DPO, {what}, tp {ranks}", "pairs")
+
+
+def check_resumed(runs):
+    """Stopped after step 2 of 4, resumed on three ranks, and after step 3 on four that share matrices."""
+    settings = runs.settings("qwen3", UNEVEN, **LORA, max_steps=4)
+    settings |= {"save_strategy": "steps", "save_steps": 1, "lora_dropout": 0.3}
+    runs.train("one", 1, settings)
+    whole, _ = runs.train("whole", 4, settings, tensor_parallel=2, strategy="zero3")
+    runs.same_numbers("dropout, tp 2 x zero3 2", "whole", "one", steps=4)
+    before = whole
+    for step, name, ranks, layout in ((2, "three", 3, {"strategy": "zero3"}), (3, "four", 4, {"tensor_parallel": 4})):
+        held = runs.directory / f"held-{name}"
+        cut(before, held, step)
+        result = runs.resume(held, ranks, settings, **layout)
+        runs.report.holds(f"goes on at step {step} on {name} ranks", re.search(rf"at step {step}\b", result.stderr), result.stderr)
+        runs.same_numbers("    ... equal to the run that was not stopped", held.name, "whole", steps=4)
+        before = held
+
+
+def main():
+    args = arguments(complete="no")
+    report = Report()
+    complete = args.complete == "yes"
+    with tempfile.TemporaryDirectory() as tmp:
+        runs = Runs(args.build, tmp, report)
+        check_tasks(runs, {**TASKS, **(MORE_TASKS if complete else {})}, {**LAYOUTS, **(MORE_LAYOUTS if complete else {})}, complete)
+        check_pairs(runs, {"LoRA": {}, **({"full": FULL} if complete else {})})
+        check_resumed(runs)
+    report.finish()
+
+
+main()

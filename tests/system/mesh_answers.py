@@ -1,0 +1,102 @@
+"""Answers, evaluations and labels of ranks that share matrices are those of one rank.
+
+    mesh_answers.py --build build [--complete yes]    # yes: also on three, four and eight ranks, with experts and delta nets
+"""
+import json
+import tempfile
+
+from common import Report, arguments, mpirun
+from mesh_runs import LORA, Runs
+from tiny import write
+
+TOKENS = 200
+QUESTIONS = [f"Say the number {i} again" for i in range(3)]
+SEED = {"seed": 2}  # of a model that ends no answer early
+UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}
+
+
+def check_greedy(runs, kind, sizes, layouts):
+    """200 tokens for each question in fp32."""
+    settings = runs.settings(kind, sizes)
+    questions = runs.directory / "questions.txt"
+    questions.write_text("".join(q + "\n" for q in QUESTIONS))
+    keys = {"model_name_or_path": settings["model_name_or_path"], "template": "smollm2", "compute_dtype": "float32", "do_sample": False,
+            "max_new_tokens": TOKENS}
+    said = {}
+    for ranks, degree in ((1, 1), *layouts):
+        answers = runs.directory / "answers.jsonl"
+        answers.unlink(missing_ok=True)
+        mpirun(ranks, [runs.qft, "generate", write(runs.directory / "ask.yaml", {**keys, "tensor_parallel": degree}), "--input", questions, "--output", answers])
+        said[ranks, degree] = [json.loads(line) for line in answers.read_text().splitlines()]
+    one = said.pop((1, 1))
+    runs.report.equal(f"{kind}: questions", len(one), len(QUESTIONS))
+    runs.report.holds(f"{kind}: answers of {TOKENS} tokens, and unlike each other",
+                      all(a["new_tokens"] == TOKENS for a in one) and len({a["predict"] for a in one}) == len(one), one)
+    for (ranks, degree), lines in said.items():
+        runs.report.equal(f"{kind}: tp {degree} on {ranks} ranks: answers that differ", [a["predict"] for a, b in zip(lines, one) if a != b], [])
+        runs.report.equal("    ... answers", len(lines), len(one))
+
+
+def check_predictions(runs, layouts):
+    """do_predict after training, and the losses and answers of qft eval on its result."""
+    settings = runs.settings("qwen3", UNEVEN, **LORA)
+    settings |= {"dataset": "numbers", "eval_dataset": "numbers", "max_samples": 8, "do_predict": True, "predict_with_generate": True, "max_new_tokens": 12,
+                 "do_sample": False, "max_steps": 2, "learning_rate": 3e-2}
+    printed, files = {}, {}
+    for ranks, degree in ((1, 1), *layouts):
+        out, _ = runs.train(f"predict{ranks}", ranks, settings, tensor_parallel=degree)
+        files[ranks, degree] = [(out / "generated_predictions.jsonl").read_bytes()]
+        ask = {**settings, "do_train": False, "do_predict": False, "tensor_parallel": degree, "adapter_name_or_path": str(runs.directory / "predict1"),
+               "output_dir": str(runs.directory / f"eval{ranks}")}
+        told = mpirun(ranks, [runs.qft, "eval", write(runs.directory / "eval.yaml", ask), "--json"]).stdout
+        printed[ranks, degree] = json.loads(told)
+        files[ranks, degree].append((runs.directory / f"eval{ranks}/generated_predictions.jsonl").read_bytes())
+    one, told = files.pop((1, 1)), printed.pop((1, 1))
+    runs.report.holds("answers are written", one[0].count(b"\n") > 3 and one[0] == one[1], one)
+    for layout, lines in files.items():
+        what = "tp {1} on {0} ranks".format(*layout)
+        runs.report.equal(f"{what}: do_predict's file differs", lines[0] != one[0], False)
+        runs.report.equal(f"{what}: the file of qft eval differs", lines[1] != one[1], False)
+        runs.report.check(f"{what}: eval_loss", abs(printed[layout]["eval_loss"] - told["eval_loss"]) / told["eval_loss"], 1e-10)
+        scores = [key for key in told if key.startswith(("predict_bleu", "predict_rouge"))]
+        runs.report.equal(f"{what}: scores of answers", [printed[layout][key] for key in scores], [told[key] for key in scores])
+        runs.report.equal("    ... there are", len(scores), 4)
+
+
+def check_labels(runs, layouts):
+    """qft score of a classifier."""
+    settings = runs.settings("qwen3", UNEVEN, **LORA, stage="seq_cls", num_labels=3, dataset="classes")
+    trained, _ = runs.train("classifier", 1, settings)
+    said = {}
+    for ranks, degree in ((1, 1), *layouts):
+        ask = {**settings, "adapter_name_or_path": str(trained), "eval_dataset": "classes", "tensor_parallel": degree,
+               "output_dir": str(runs.directory / "scored")}
+        lines = runs.directory / "labels.jsonl"
+        mpirun(ranks, [runs.qft, "score", write(runs.directory / "score.yaml", ask), "--output", lines])
+        said[ranks, degree] = [json.loads(line) for line in lines.read_text().splitlines()]
+    one = said.pop((1, 1))
+    runs.report.holds("labels are written", len(one) == 16 and all(len(line["logits"]) == 3 for line in one), one)
+    for (ranks, degree), lines in said.items():
+        gap = max(abs(x - y) for a, b in zip(lines, one, strict=True) for x, y in zip(a["logits"], b["logits"], strict=True))
+        runs.report.check(f"qft score, tp {degree} on {ranks} ranks: logits", gap, 1e-10)
+        rest = [[{k: v for k, v in line.items() if k != "logits"} for line in group] for group in (lines, one)]
+        runs.report.equal("    ... and all else in the lines", sum(a != b for a, b in zip(*rest)), 0)
+
+
+def main():
+    args = arguments(complete="no")
+    report = Report()
+    complete = args.complete == "yes"
+    with tempfile.TemporaryDirectory() as tmp:
+        runs = Runs(args.build, tmp, report)
+        layouts = [(2, 2), (4, 2), (4, 4), (8, 4)] if complete else [(2, 2)]
+        check_greedy(runs, "qwen3", SEED, layouts)
+        if complete:
+            check_greedy(runs, "qwen3", {**SEED, "heads": 3, "kv_heads": 3}, [(3, 3)])
+            check_greedy(runs, "qwen3_next", SEED, [(2, 2), (4, 2)])
+        check_predictions(runs, layouts)
+        check_labels(runs, layouts)
+    report.finish()
+
+
+main()

@@ -1,0 +1,140 @@
+"""Degrees of tensor and context parallelism that do not fit: each ends on all ranks with exit code 2, before anything is written, and with the
+values that fit.
+
+    mesh_input.py --build build [--complete yes]    # yes: more cases, and each value that a message gives trains
+"""
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import stored_files
+import tiny
+from common import Report, arguments, mpirun
+from mesh_runs import LORA, context_is_refused
+from tiny import make, write
+
+SIM = {"QFT_DEVICE": "sim"}
+BATCH = {"global_batch_size": None, "gradient_accumulation_steps": 2}
+
+
+def in_act_order(directory):
+    stored_files.convert(directory / "model", lambda weight: stored_files.gptq_tensors(weight, act_order=True), stored_files.gptq_config(act_order=True))
+
+
+# name, ranks, the model's sizes, keys of the run, words of the message; what else: a change of the model's folder, the environment, the folder
+# that stays
+CASES = [
+    ("ranks that the degree does not divide", 3, {}, {"tensor_parallel": 2},
+     ["tensor_parallel is 2", "job has 3 rank(s), not a multiple of 2: start 2 or 4 ranks, or set tensor_parallel to 1 or 3"], {}),
+    ("a product of degrees", 4, {}, {"tensor_parallel": 3, "context_parallel": 2},
+     ["run.yaml", "6 ranks compute the same samples, but the job has 4 rank(s)", "set tensor_parallel to 2"], {}),
+    ("two names that disagree", 2, {}, {"tp": 2, "tensor_model_parallel_size": 4},
+     ["tensor_model_parallel_size is '4'", "tp is '2', and both set tensor_parallel: keep one"], {}),
+    ("more ranks than heads", 2, {"heads": 1, "kv_heads": 1}, {"tensor_parallel": 2},
+     ["2 ranks cannot share the 1 query heads and 1 key and value heads of model.layers.0.self_attn", "set tensor_parallel to 1"], {}),
+    ("key and value heads that fit no rule", 3, {"heads": 6, "kv_heads": 2}, {"tensor_parallel": 3},
+     ["3 ranks cannot share the 6 query heads and 2 key and value heads", "set tensor_parallel to 2 or 4"], {}),
+    ("blocks of nf4", 2, {}, {"tensor_parallel": 2, "quantization_bit": 4},
+     ["2 ranks cannot share the 4 query heads and 2 key and value heads", "self_attn.o_proj is kept as nf4", "set tensor_parallel to 1"], {}),
+    ("one block of OFT", 2, {}, {"tensor_parallel": 2, "finetuning_type": "oft", "oft_block_size": 32, "oft_target": "o_proj", "lora_dropout": 0},
+     ["2 ranks cannot share the 4 query heads", "wraps self_attn.o_proj in blocks of 32", "set tensor_parallel to 1"], {}),
+    ("GPTQ in act order over columns", 2, {}, {"tensor_parallel": 2}, ["2 ranks cannot share", "self_attn.o_proj is kept as", "act order"],
+     {"change": in_act_order}),
+    ("CUDA graphs", 2, {}, {"tensor_parallel": 2, "cuda_graphs": True, "lora_dropout": 0},
+     ["cuda_graphs records whole layers, but with tensor_parallel 2 ranks exchange rows inside each layer: remove cuda_graphs, or set tensor_parallel: 1"],
+     {"environment": SIM, "leaves": "out"}),  # what fits a device is known after packing
+]
+MORE_CASES = [
+    ("a degree above the ranks", 2, {}, {"tensor_parallel": 4}, ["start 4 ranks, or set tensor_parallel to 2"], {}),
+    ("no degree", 2, {}, {"tensor_parallel": 0}, ["tensor_parallel: expected", "'0'"], {}),
+    ("one key head of a delta net", 2, {}, {"tensor_parallel": 2},
+     ["2 ranks cannot share the 1 key heads and 4 value heads of model.language_model.layers.0.linear_attn", "set tensor_parallel to 1"],
+     {"kind": "qwen3_5", "delta_net": {"linear_num_key_heads": 1}}),
+]
+
+
+def entries(directory):
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def check(report, what, result, words):
+    text = result.stdout + result.stderr
+    bad = [w for w in words if w not in text] + [w for w in ("Traceback", "frame #", "Segmentation") if w in text]
+    report.equal(f"{what}: exit code", result.returncode, 2)
+    report.holds("    ... says what would work", not bad, f"missing, or a stack trace: {bad}\n{text}")
+    report.holds("    ... once", len(re.findall(r"^error: ", text, re.M)) == 1, text)
+
+
+def advised(text):
+    """The degrees that a message gives."""
+    found = re.search(r"set tensor_parallel(?: to|:) (\d+)(?: or (\d+))?", text)
+    return [int(degree) for degree in found.groups() if degree] if found else []
+
+
+class Case:
+    def __init__(self, build, directory, case):
+        self.name, self.ranks, sizes, self.changes, self.words, more = case
+        self.leaves = more.get("leaves")
+        self.qft, self.directory = build / "bin/qft", directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        self.environment = {**os.environ, **({"QFT_BACKEND_PATH": str(build / "tests")} if "environment" in more else {}), **more.get("environment", {})}
+        with mock.patch.dict(tiny.DELTA_NET, more.get("delta_net", {})):
+            self.settings = {**make(directory, more.get("kind", "qwen3"), **sizes), **LORA, "max_steps": 1, "save_strategy": "no"}
+        if "change" in more:
+            more["change"](directory)
+
+    def run(self, ranks=None, **changes):
+        changes = {**self.settings, **self.changes, **changes}
+        file = write(self.directory / "run.yaml", {key: value for key, value in changes.items() if value is not None})
+        with mock.patch.dict(os.environ, self.environment):
+            return mpirun(ranks or self.ranks, [self.qft, "train", file], check=False, timeout=120)
+
+
+def check_case(report, case, complete):
+    (case.directory / "run.yaml").touch()
+    before = entries(case.directory)
+    result = case.run()
+    if "context_parallel" in case.changes and context_is_refused(result):
+        print(f"skipped {case.name}: context_parallel is refused")
+        return
+    check(report, case.name, result, case.words)
+    left = [name for name in entries(case.directory) if name not in before and name.split("/")[0] != case.leaves]
+    report.equal("    ... and leaves nothing behind", left, [])
+    for degree in advised(result.stderr) if complete else []:
+        taken = [key for key in ("tp", "tensor_model_parallel_size") if key in case.changes]
+        ranks = case.ranks if case.ranks % degree == 0 else degree
+        result = case.run(ranks, overwrite_output_dir=True, tensor_parallel=degree, **dict.fromkeys(taken))
+        report.holds(f"    ... {degree} trains", result.returncode == 0, result.stderr)
+
+
+def check_resumed_batch(report, build, directory):
+    """Ranks that begin to share matrices are fewer data ranks, and keep the global batch. They cannot if the micro-batch changes too."""
+    case = Case(build, directory, ("", 2, {}, {**BATCH, "max_steps": 1, "save_strategy": "steps", "save_steps": 1}, [], {}))
+    files = lambda: {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != "run.yaml"}
+    report.equal("a run of two data ranks", case.run().returncode, 0)
+    before = files()
+    changes = {"tensor_parallel": 2, "per_device_train_batch_size": 4, "max_steps": 2}
+    result = case.run(**changes)
+    check(report, "resumed on one data rank with larger micro-batches", result,
+          ["cannot resume: global_batch_size is 8 here, 4 in the checkpoint", "set global_batch_size: 4"])
+    after = files()
+    report.equal("    ... files that are new, gone or changed", [str(p) for p in before.keys() | after.keys() if before.get(p) != after.get(p)], [])
+    result = case.run(**changes, global_batch_size=4)
+    report.holds("    ... 4 trains", result.returncode == 0 and "step 2/2" in result.stderr, result.stderr)
+
+
+def main():
+    args = arguments(complete="no")
+    report = Report()
+    with tempfile.TemporaryDirectory() as tmp:
+        for case in CASES + (MORE_CASES if args.complete == "yes" else []):
+            check_case(report, Case(args.build, Path(tmp) / "case", case), args.complete == "yes")
+        check_resumed_batch(report, args.build, Path(tmp) / "batch")
+    report.finish()
+
+
+main()

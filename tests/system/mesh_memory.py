@@ -1,0 +1,70 @@
+"""Memory of ranks that share matrices: on each rank the peak is what was predicted, and saved activations fall as the degree rises.
+
+    mesh_memory.py --build build [--complete yes]    # yes: also on the CPU, with a model whose weights are most of a process
+"""
+import json
+import os
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from common import Report, arguments, mpirun
+from tiny import log_of, make, write, write_model, write_tokenizer
+
+MB = 10**6
+FULL = {"finetuning_type": "full", "gradient_checkpointing": True}
+LORA = {"finetuning_type": "lora", "lora_rank": 8, "gradient_checkpointing": False}
+LAYOUTS = [(1, {}), (2, {"tensor_parallel": 2})]
+MORE = [*LAYOUTS, (4, {"tensor_parallel": 4}), (4, {"tensor_parallel": 2, "strategy": "zero3"}), (4, {"tensor_parallel": 2, "strategy": "zero2"})]
+SMALL = {"hidden": 256, "intermediate": 768, "layers": 4, "heads": 8, "kv_heads": 4, "head_dim": 32, "vocab": 8192}
+LARGE = {"hidden": 512, "intermediate": 2048, "layers": 16, "heads": 8, "kv_heads": 4, "head_dim": 64, "vocab": 49152}
+
+
+class Memory:
+    def __init__(self, build, directory, report, shape, environment):
+        self.qft, self.directory, self.report, self.environment = build / "bin/qft", directory, report, environment
+        # Rows are full, so that each micro-batch is as large as the plan says.
+        self.settings = {**make(directory, samples=300), "packing": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
+                         "compute_dtype": "auto", "bf16": True, "global_batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-4}
+        write_model(directory / "model", positions=512, **shape)
+        write_tokenizer(directory / "model", shape["vocab"])
+
+    def results(self, ranks, changes):
+        out = self.directory / "out"
+        file = write(self.directory / "run.yaml", {**self.settings, **changes, "overwrite_output_dir": True, "output_dir": str(out)})
+        with mock.patch.dict(os.environ, self.environment):
+            mpirun(ranks, [self.qft, "train", file])
+        return json.loads((out / "train_results.json").read_text()), [e for e in log_of(out) if "loss" in e][-1]["memory"]
+
+    def compare(self, what, changes, layouts):
+        activations = {}
+        for ranks, layout in layouts:
+            results, peaks = self.results(ranks, {**changes, **layout})
+            degree = layout.get("tensor_parallel", 1)
+            name = f"{what}, tp {degree} on {ranks} ranks{', ' + layout['strategy'] if 'strategy' in layout else ''}"
+            self.report.equal(f"{name}: ranks with a peak", len(peaks), ranks)
+            off = max((results["memory_predicted"] / peak - 1 for peak in peaks), key=abs)
+            self.report.check(f"{name}: peaks from {min(peaks) / MB:.1f} to {max(peaks) / MB:.1f} MB, predicted off by {off:+.1%}", abs(off), 0.1)
+            held, planned = (results[f"memory_activations{word}"] for word in ("", "_predicted"))
+            self.report.check(f"    ... activations {held / MB:.2f} MB, predicted off by", abs(planned / held - 1), 0.1)
+            activations.setdefault(degree, held)
+        for degree, held in activations.items():
+            if degree > 1 and 1 in activations:
+                self.report.check(f"{what}: activations at tp {degree} are 1/{degree} but for", abs(held * degree / activations[1] - 1), 0.2)
+
+
+def main():
+    args = arguments(complete="no")
+    report = Report()
+    complete = args.complete == "yes"
+    sim = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(args.build / "tests")}
+    places = {"the simulated device": (SMALL, sim), **({"the CPU": (LARGE, {})} if complete else {})}
+    for place, (shape, environment) in places.items():
+        with tempfile.TemporaryDirectory() as tmp:
+            memory = Memory(args.build, Path(tmp), report, shape, environment)
+            memory.compare(f"{place}: full, recomputed", FULL, MORE if complete else LAYOUTS[1:])
+            memory.compare(f"{place}: LoRA, nothing recomputed", LORA, MORE if complete else LAYOUTS)
+    report.finish()
+
+
+main()
