@@ -49,7 +49,9 @@ TEST(PlanOf, ATrainedModelHasASeparateReferenceIfAllItsWeightsTrain) {
 /// The second rank's parts do not begin with a nested block of scales, so their scales are fp32.
 TEST(PlanOf, CountsTheMostPackedBytesOfATensorRank) {
   const test::TempDir dir;
-  test::write_bytes(dir / "config.json", kTiny);
+  test::write_bytes(dir / "config.json",
+                    R"({"model_type":"qwen2","hidden_size":128,"intermediate_size":256,"num_hidden_layers":2,)"
+                    R"("num_attention_heads":2,"vocab_size":512,"max_position_embeddings":256})");
   config::RunConfig config = run_of(dir, "sft");
   config.finetuning.finetuning_type = "lora";
   config.finetuning.lora_target = {"all"};

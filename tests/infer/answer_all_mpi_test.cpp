@@ -44,7 +44,7 @@ Answers answers_of(comm::Communicator& comm, c10::Device device, std::int64_t sl
   selftest::SmallRun run(small_case(comm.size()), comm, device);
   Answers answers;
   answer_all(run.instance(), questions.requests, greedy_config(slots), {}, comm,
-             [&](std::size_t i, const Answer& a) { answers[i] = a.ids; });
+             [&](std::size_t i, const auto& a) { answers[i] = a.ids; });
   return answers;
 }
 
@@ -61,7 +61,7 @@ TEST(AnswerAll, EndsOnAllTensorRanksIfOneCannotTakeAnAnswer) {
   selftest::SmallRun run(small_case(world().size()), world(), test::device_under_test());
   for (int bad = 0; bad < world().size(); ++bad) {
     int taken = 0;
-    const auto take = [&](std::size_t, const Answer&) {
+    const auto take = [&](std::size_t, const auto&) {
       if (++taken == 2 && world().rank() == bad) fail("the disk is full");
     };
     std::string message;
