@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/InferenceMode.h>
 
 namespace qft::infer {
@@ -29,6 +30,13 @@ Decoder::Decoder(model::Transformer& transformer, parallel::WeightReader& weight
 
 Decoder::~Decoder() {
   for (int u = 0; u < transformer_.spec().num_units(); ++u) weights_.release(u);
+}
+
+bool Decoder::on_any_tensor_rank(bool value) const {
+  if (transformer_.sharing().alone()) return value;
+  const at::Tensor most = at::scalar_tensor(value ? 1.0 : 0.0, at::kDouble);
+  transformer_.sharing().maximum(most);
+  return most.item<double>() > 0.0;
 }
 
 at::Tensor Decoder::forward(std::span<const std::int32_t> tokens) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <memory>
 
 #include <ATen/Parallel.h>
@@ -86,6 +87,27 @@ void extend(const Slots& slots, std::span<const Decoder::Input> inputs, const at
       a.input = a.sequence.last();
     }
   });
+}
+
+/// Calls `done` for each complete answer, and frees its slot. Tensor ranks complete the same answers: if `done` throws on one of
+/// them, the exception leaves this function there, and the others return false.
+bool deliver(Slots& slots, const Decoder& decoder, const std::function<void(std::size_t, const Answer&)>& done) {
+  std::exception_ptr error;
+  bool any = false;
+  for (auto& slot : slots) {
+    if (!slot || slot->more) continue;
+    any = true;
+    try {
+      const auto answer = slot->sequence.answer();
+      if (!error) done(slot->request, {{answer.begin(), answer.end()}, slot->sequence.stop()});
+    } catch (...) {
+      error = std::current_exception();
+    }
+    slot.reset();
+  }
+  const bool ends = any && decoder.on_any_tensor_rank(error != nullptr);
+  if (error) std::rethrow_exception(error);
+  return !ends;
 }
 
 }  // namespace
@@ -181,12 +203,7 @@ void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<co
     if (inputs.empty()) return;
     extend(slots, inputs, decoder.forward(inputs));
     activity::tick();
-    for (auto& slot : slots) {
-      if (!slot || slot->more) continue;
-      const auto answer = slot->sequence.answer();
-      done(slot->request, {{answer.begin(), answer.end()}, slot->sequence.stop()});
-      slot.reset();
-    }
+    if (!deliver(slots, decoder, done)) return;
   }
 }
 

@@ -1,9 +1,11 @@
-// Ranks that share matrices answer many requests together, also if one of them has less room.
+// Ranks that share matrices answer many requests together, also if one of them has less room, or cannot take an answer.
+#include "qft/core/error.h"
 #include "qft/infer/answer_all.h"
 #include "qft/selftest/small_run.h"
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "support/device_under_test.h"
@@ -42,7 +44,7 @@ Answers answers_of(comm::Communicator& comm, c10::Device device, std::int64_t sl
   selftest::SmallRun run(small_case(comm.size()), comm, device);
   Answers answers;
   answer_all(run.instance(), questions.requests, greedy_config(slots), {}, comm,
-             [&](std::size_t i, const Answer& a) { answers[i] = a.ids; });
+             [&](std::size_t i, const auto& a) { answers[i] = a.ids; });
   return answers;
 }
 
@@ -52,6 +54,25 @@ TEST(AnswerAll, TensorRanksAgreeOnTheSequencesInFlight) {
   const Answers want = answers_of(*self, c10::kCPU, 1);
   EXPECT_EQ(answers_of(world(), test::device_under_test(), 1 + world().rank()), want);
   EXPECT_EQ(answers_of(world(), test::device_under_test(), 4 - world().rank()), want);
+}
+
+TEST(AnswerAll, EndsOnAllTensorRanksIfOneCannotTakeAnAnswer) {
+  const Questions questions;
+  selftest::SmallRun run(small_case(world().size()), world(), test::device_under_test());
+  for (int bad = 0; bad < world().size(); ++bad) {
+    int taken = 0;
+    const auto take = [&](std::size_t, const auto&) {
+      if (++taken == 2 && world().rank() == bad) fail("the disk is full");
+    };
+    std::string message;
+    try {
+      answer_all(run.instance(), questions.requests, greedy_config(2), {}, world(), take);
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    EXPECT_EQ(message, fmt::format("on rank {}: the disk is full", bad));
+    EXPECT_LT(taken, 4) << "the others end with it";
+  }
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ class Decoder {
   /// Feeds slot 0 alone. Returns [vocab].
   at::Tensor forward(std::span<const std::int32_t> tokens);
 
+  /// Returns true if `value` is true on any of the ranks that share this model's matrices. Collective over them.
+  bool on_any_tensor_rank(bool value) const;
+
   std::size_t slots() const { return sequences_.size(); }
   /// Returns the state of a slot's sequence.
   model::SequenceState& sequence(std::size_t slot = 0) { return sequences_.at(slot); }

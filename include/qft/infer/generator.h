@@ -58,7 +58,9 @@ struct Answer {
 
 /// Answers all requests, with as many at a time as the decoder has slots: when an answer finishes, the next request takes its
 /// slot. Each answer equals generate()'s with a Sampler of the request's stream, as far as Decoder guarantees that batching
-/// changes nothing. `done` receives a request's index and its answer, in the order in which answers finish.
+/// changes nothing. `done` receives a request's index and its answer, in the order in which answers finish. With ranks that share
+/// the matrices, call it on all of them with the same requests, slots and options. If `done` throws on one of them, the exception
+/// is thrown there, and the others return at once: let all ranks agree on errors.
 void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
                   std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);
 
