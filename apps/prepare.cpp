@@ -30,6 +30,7 @@ void take_pack_options(comm::Session& session, config::RunConfig& config, config
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
   Prepared p;
   p.config = config::start(line, purpose, session.rank(), session.size());
+  if (purpose == config::Purpose::generate && session.size() == 1) p.config.run_as_one_process();
   job::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   job::Watchdog::current().set(watch);

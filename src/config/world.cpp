@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -95,6 +96,18 @@ void RunConfig::check_world(int ranks) const {
     check_ranks(*this, claim, ranks);
     check_batch(*this, claim, ranks);
   }
+}
+
+void RunConfig::run_as_one_process() {
+  for (const auto& [key, degree] : {std::pair("tensor_parallel", &ParallelArgs::tensor_parallel),
+                                    std::pair("context_parallel", &ParallelArgs::context_parallel)})
+    if (std::int64_t& value = parallel.*degree; value != 1) {
+      notes.push_back(fmt::format("{} is {}, but one process runs here: {} 1 is used", at_key(*this, key), value, key));
+      value = 1;
+    }
+  std::erase_if(world_claims, [](const WorldClaim& claim) {
+    return claim.kind == WorldClaim::Kind::data_ranks || claim.kind == WorldClaim::Kind::whole_micro_batches;
+  });
 }
 
 void RunConfig::check_steps(std::int64_t total_steps) const {

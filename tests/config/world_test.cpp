@@ -95,6 +95,18 @@ TEST(Degrees, ClaimsOfDataRanksAndWholeMicroBatches) {
   EXPECT_CONTAINS(error_of([&] { c.check_world(20); }), "= 20: set it to 20, or start");
 }
 
+TEST(Degrees, OfAProgramThatIsOneProcessAreOne) {
+  RunConfig c = with_degrees(2, 1);
+  c.world_claims = {{WorldClaim::Kind::data_ranks, 4, "x"}};
+  c.run_as_one_process();
+  EXPECT_EQ(c.parallel.tensor_parallel, 1);
+  EXPECT_CONTAINS(c.notes.back(), "run.yaml:1: tensor_parallel is 2, but one process runs here: tensor_parallel 1 is used");
+  EXPECT_NO_THROW(c.check_world(1));
+  const std::size_t notes = c.notes.size();
+  c.run_as_one_process();
+  EXPECT_EQ(c.notes.size(), notes) << "nothing to say";
+}
+
 /// Until the engine has it. Export works on files, and no program is asked by Purpose::any.
 TEST(Degrees, OfContextAreGuardedInOnePlace) {
   const std::string run = "model_name_or_path: m\ndataset: d\noutput_dir: o\n", text = run + "context_parallel: 2\n";

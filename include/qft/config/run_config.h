@@ -80,6 +80,9 @@ struct RunConfig {
   /// Checks the degrees against the ranks of a job as data_ranks() does, and compares imported numbers (num_processes,
   /// train_batch_size) with them. Throws ConfigError.
   void check_world(int ranks) const;
+  /// Sets the degrees to 1, and removes imported numbers of data ranks: for a program that is one process, whatever the run
+  /// file's training needs. Adds a note with the degrees that the file gives.
+  void run_as_one_process();
   /// Compares imported numbers of steps (total_num_steps) with the run's steps. Throws ConfigError.
   void check_steps(std::int64_t total_steps) const;
 
