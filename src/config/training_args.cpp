@@ -45,9 +45,11 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1)
             .zero_word("auto"),
         &a.breadth_first_micro_batches);
-  field(Field("dataloader_drop_last",
-              "drop the last samples of an epoch if they do not fill a micro-batch on every rank (other samples in each epoch)"),
-        &a.dataloader_drop_last);
+  field(
+      Field(
+          "dataloader_drop_last",
+          "drop the last samples of an epoch if they do not fill a micro-batch on every data rank (other samples in each epoch)"),
+      &a.dataloader_drop_last);
   field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMaxSteps), &a.num_train_epochs);
   field(Field("max_steps", "number of optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMaxSteps), &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this number of hours; 0: no limit").at_least(0),
@@ -100,7 +102,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("apollo_scale_front", "APOLLO: apply apollo_scale before limiting the growth of the update's norm"),
         &a.apollo_scale_front);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
-  field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
+  field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of data ranks"), &a.scale_lr_by_world_size);
   field(Field("weight_decay", "weight decay, decoupled from the gradient except for sgd; not applied to norms and biases")
             .at_least(0),
         &a.weight_decay);

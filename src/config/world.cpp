@@ -43,9 +43,10 @@ std::string degrees_that_fit(const ParallelArgs& p, std::int64_t ranks) {
 /// "2 rank(s)", or "2 data rank(s) (8 ranks / tensor_parallel 2 / context_parallel 2)".
 std::string describe_data_ranks(const RunConfig& c, int ranks) {
   const ParallelArgs& p = c.parallel;
-  if (p.ranks_of_a_data_rank() == 1) return fmt::format("{} rank(s)", ranks);
-  return fmt::format("{} data rank(s) ({} ranks / tensor_parallel {} / context_parallel {})", c.data_ranks(ranks), ranks,
-                     p.tensor_parallel, p.context_parallel);
+  const std::string text = fmt::format("{} {}(s)", c.data_ranks(ranks), p.data_rank_noun());
+  if (p.ranks_of_a_data_rank() == 1) return text;
+  return fmt::format("{} ({} ranks / tensor_parallel {} / context_parallel {})", text, ranks, p.tensor_parallel,
+                     p.context_parallel);
 }
 
 void check_ranks(const RunConfig& c, const WorldClaim& claim, int ranks) {

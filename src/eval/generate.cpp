@@ -115,6 +115,8 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   std::vector<infer::Request> requests;
   for (const std::size_t i : mine) requests.push_back({prompts.all[i].tokens, prompts.all[i].max_new_tokens, i});
   Progress bar("generate", std::ssize(mine), comm.rank() == 0);
+  const std::string each =
+      instance->groups().data().size() > 1 ? fmt::format(" a {}", config.parallel.data_rank_noun()) : std::string();
   std::int64_t answers = 0, tokens = 0;
   infer::answer_all(*instance, requests, config, prompts.stop_ids, comm, [&](std::size_t r, const infer::Answer& a) {
     const auto number = static_cast<std::int64_t>(mine[r]);
@@ -122,8 +124,7 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
       sink.add(number,
                answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
     tokens += new_tokens_of(a);
-    bar.update(++answers,
-               fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), comm.size() > 1 ? " a rank" : ""));
+    bar.update(++answers, fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), each));
   });
   result.new_tokens = comm::all_reduce_value(instance->groups().data(), tokens);
   result.seconds = seconds();

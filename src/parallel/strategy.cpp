@@ -1,6 +1,7 @@
 #include "qft/parallel/strategy.h"
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 
@@ -32,14 +33,15 @@ comm::Degrees Sharding::degrees() const {
   return {.replicate = replicas, .shard = shard_ranks, .context = context_ranks, .tensor = tensor_ranks};
 }
 
-Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks) {
+Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks,
+                       std::string_view noun) {
   Sharding sharding{.strategy = with_offload(strategy, offload), .offload = offload};
   if (strategy.sharded()) {
     const std::int64_t group = strategy.grouped ? std::min<std::int64_t>(group_ranks, 1 << 30) : ranks;
     QFT_ASSERT(group > 0, "strategy {} has groups of {} ranks", strategy.name, group);
     if (ranks % group != 0)
-      fail_config("hsdp_group_size {} does not divide the {} ranks: start a multiple of {} ranks, or change it", group, ranks,
-                  group);
+      fail_config("hsdp_group_size {} does not divide the {}: start a multiple of {}, or change it", group,
+                  count_noun(ranks, noun), count_noun(group, noun));
     sharding.shard_ranks = static_cast<int>(group);
   }
   sharding.replicas = ranks / sharding.shard_ranks;

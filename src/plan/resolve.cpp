@@ -307,7 +307,8 @@ RunPlan with_work(RunPlan run, const config::RunConfig& config, const MachineFac
 RunPlan under_strategy(RunPlan run, const config::RunConfig& config, const MachineFacts& machine,
                        const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group) {
   const parallel::Sharding before = run.sharding;
-  run.sharding = parallel::make_sharding(strategy, offload, config.data_ranks(machine.ranks), machine.group_ranks);
+  run.sharding = parallel::make_sharding(strategy, offload, config.data_ranks(machine.ranks), machine.group_ranks,
+                                         config.parallel.data_rank_noun());
   run.sharding.context_ranks = static_cast<int>(config.parallel.context_parallel);
   run.sharding.tensor_ranks = static_cast<int>(config.parallel.tensor_parallel);
   run.sharding.reduction_order = before.reduction_order;

@@ -37,12 +37,13 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
 }
 
 /// "16 (micro-batch 1 x 8 accumulated x 2 ranks)"; "at most" if ranks get different numbers of micro-batches.
-std::string batch_words(const Banner& b, int data_ranks) {
+std::string batch_words(const Banner& b, const config::RunConfig& config, int ranks) {
+  const int data_ranks = config.data_ranks(ranks);
   const std::int64_t together = b.micro_batch_size * data_ranks;
   const std::string accumulated =
       b.global_batch_size % together == 0 ? fmt::format("x {} accumulated x", b.global_batch_size / together) : "at most, on";
   return fmt::format("{} (micro-batch {} {} {})", b.global_batch_size, b.micro_batch_size, accumulated,
-                     count_noun(data_ranks, "rank"));
+                     count_noun(data_ranks, config.parallel.data_rank_noun()));
 }
 
 /// The predicted memory of one rank, with its parts.
@@ -146,7 +147,7 @@ std::string steps_words(const Banner& b, const config::RunConfig& config, int ra
   const double epochs = static_cast<double>(b.total_steps) / static_cast<double>(std::max<std::int64_t>(1, b.steps_per_epoch));
   const std::int64_t lines = config.training.log_interval(b.total_steps);
   return fmt::format("{} ({:.2f} epochs), global batch {}, a log line every {}", b.total_steps, epochs,
-                     batch_words(b, config.data_ranks(ranks)), lines == 1 ? "step" : fmt::format("{} steps", lines));
+                     batch_words(b, config, ranks), lines == 1 ? "step" : fmt::format("{} steps", lines));
 }
 
 /// Notes keys that have no effect on this device, and features of the model that training lacks.

@@ -7,6 +7,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/trace.h"
+#include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream_trace.h"
 #include "qft/engine/objectives.h"
@@ -53,10 +54,12 @@ parallel::MicroRange micro_range(const config::RunConfig& config, const loader::
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
 }
 
-double peak_learning_rate(const config::TrainingArgs& t, int data_ranks) {
+double peak_learning_rate(const config::RunConfig& config, int data_ranks) {
+  const config::TrainingArgs& t = config.training;
   if (!t.scale_lr_by_world_size) return t.learning_rate;
   const double peak = t.learning_rate * data_ranks;
-  log::info("peak learning rate {}: learning_rate {} times {} ranks (scale_lr_by_world_size)", peak, t.learning_rate, data_ranks);
+  log::info("peak learning rate {}: learning_rate {} times {} (scale_lr_by_world_size)", peak, t.learning_rate,
+            count_noun(data_ranks, config.parallel.data_rank_noun()));
   return peak;
 }
 
@@ -100,7 +103,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
   const auto& t = config_.training;
   optim::Schedule schedule;
-  schedule.peak = peak_learning_rate(t, engine::data_place(config_, comm_).size);
+  schedule.peak = peak_learning_rate(config_, engine::data_place(config_, comm_).size);
   schedule.warmup_steps = t.warmup(loader_->total_steps());
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";

@@ -95,6 +95,14 @@ TEST(Degrees, ClaimsOfDataRanksAndWholeMicroBatches) {
   EXPECT_CONTAINS(error_of([&] { c.check_world(20); }), "= 20: set it to 20, or start");
 }
 
+TEST(Degrees, SayWhatADataRankIs) {
+  EXPECT_STREQ(with_degrees(1, 1).parallel.data_rank_noun(), "rank");
+  EXPECT_STREQ(with_degrees(2, 1).parallel.data_rank_noun(), "data rank");
+  RunConfig c = with_degrees(1, 1);
+  c.world_claims = {{WorldClaim::Kind::data_ranks, 2, "x"}};
+  EXPECT_CONTAINS(error_of([&] { c.check_world(3); }), "x is 2, but the job has 3 rank(s): start");
+}
+
 TEST(Degrees, OfAProgramThatIsOneProcessAreOne) {
   RunConfig c = with_degrees(2, 1);
   c.world_claims = {{WorldClaim::Kind::data_ranks, 4, "x"}};

@@ -124,6 +124,20 @@ TEST(Groups, RefuseShardingForAnotherNumberOfRanks) {
   EXPECT_THROW(data_place(0, 3, 1, 2), ConfigError);
 }
 
+TEST(Groups, OfHsdpAreRefusedByWhatTheyDivide) {
+  const auto message = [](const char* noun) {
+    try {
+      make_sharding(strategy_of("hsdp"), {}, 4, 3, noun);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message("rank"), "hsdp_group_size 3 does not divide the 4 ranks: start a multiple of 3 ranks, or change it");
+  EXPECT_EQ(message("data rank"),
+            "hsdp_group_size 3 does not divide the 4 data ranks: start a multiple of 3 data ranks, or change it");
+}
+
 /// Ranks that share a sample read the same micro-batches; the data ranks together read each sample once.
 TEST(DataRanks, ReadEachSampleOnceAndTheirOtherRanksTheSame) {
   const test::TempDir dir;

@@ -22,6 +22,9 @@ struct ParallelArgs {
   /// Returns the ranks that compute the same samples together and so count as one data rank: tensor_parallel x context_parallel.
   std::int64_t ranks_of_a_data_rank() const { return tensor_parallel * context_parallel; }
 
+  /// Returns what messages call a data rank: "rank" if each rank is one, else "data rank". For count_noun().
+  const char* data_rank_noun() const { return ranks_of_a_data_rank() == 1 ? "rank" : "data rank"; }
+
   void visit(const FieldVisitor& field);
   bool operator==(const ParallelArgs&) const = default;
 };

@@ -63,8 +63,9 @@ struct Sharding {
 };
 
 /// Returns how `ranks` data ranks run a row of strategies(). `group_ranks`: ranks that share one copy under a grouped strategy.
-/// Throws ConfigError if it does not divide `ranks`.
-Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks);
+/// Throws ConfigError if it does not divide `ranks`, which the message calls `noun`.
+Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks,
+                       std::string_view noun = "rank");
 
 /// Describes the sharding: "zero3: 8 ranks = 2 copies x 4 shards; offloaded to host memory: optimizer".
 std::string describe(const Sharding& sharding);
