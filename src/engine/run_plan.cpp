@@ -204,6 +204,20 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   return spec;
 }
 
+/// Returns the spec by which all tensor ranks plan: the first one's, which has most of each tensor. Quantised parts of another
+/// rank may still take more bytes, because its cuts divide groups, or its nested scales become fp32; each unit has the most.
+model::ModelSpec planned_spec(const config::RunConfig& config, const ModelSource& source) {
+  const auto ranks = static_cast<int>(config.parallel.tensor_parallel);
+  model::ModelSpec spec = spec_of(config, source, {0, ranks});
+  if (std::ranges::all_of(spec.units, [](const model::UnitSpec& unit) { return unit.packed_bytes == 0; })) return spec;
+  for (int rank = 1; rank < ranks; ++rank) {
+    const model::ModelSpec other = spec_of(config, source, {rank, ranks});
+    for (std::size_t u = 0; u < spec.units.size(); ++u)
+      spec.units[u].packed_bytes = std::max(spec.units[u].packed_bytes, other.units[u].packed_bytes);
+  }
+  return spec;
+}
+
 /// Throws ConfigError if layers are to run as CUDA graphs but cannot.
 void require_graphs(const plan::RunPlan& run, c10::Device device) {
   if (!run.schedule.graphs) return;
@@ -281,15 +295,16 @@ void require_no_waits(const plan::RunPlan& run) {
 }  // namespace
 
 plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> given) {
-  const model::Share share = given.value_or(model::Share{0, static_cast<int>(config.parallel.tensor_parallel)});
+  const auto spec_for = [&](const config::RunConfig& model, const ModelSource& of) {
+    return std::make_shared<const model::ModelSpec>(given ? spec_of(model, of, *given) : planned_spec(model, of));
+  };
   plan::RunPlan run = plan::plan_of_settings(config, source.trains());
-  run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source, share));
+  run.spec = spec_for(config, source);
   run.objective = traits_of(config);
   run.schedule.reference = has_reference_lane(config, run.spec->adapter, source.use());
   // Only training needs its reference here; answers need none, whatever the stage.
   if (source.reference() && reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model)
-    run.reference_model =
-        std::make_shared<const model::ModelSpec>(spec_of(reference_config(config, source.use()), *source.reference(), share));
+    run.reference_model = spec_for(reference_config(config, source.use()), *source.reference());
   if (!source.trains()) {
     run.objective.kind = parallel::ObjectiveKind::row_local;
     return run;
@@ -322,7 +337,7 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_graphs(run, device);
     require_no_waits(run);
   });
-  if (const int ranks = run.sharding.tensor_ranks; ranks > 1) {  // so far all ranks have planned as the first one, which has most
+  if (const int ranks = run.sharding.tensor_ranks; ranks > 1) {  // so far all ranks have planned alike
     plan::RunPlan own = plan_of(config, source, model::Share{comm.rank() % ranks, ranks});
     run.spec = std::move(own.spec);
     run.reference_model = std::move(own.reference_model);

@@ -46,5 +46,25 @@ TEST(PlanOf, ATrainedModelHasASeparateReferenceIfAllItsWeightsTrain) {
   }
 }
 
+/// The second rank's parts do not begin with a nested block of scales, so their scales are fp32.
+TEST(PlanOf, CountsTheMostPackedBytesOfATensorRank) {
+  const test::TempDir dir;
+  test::write_bytes(dir / "config.json",
+                    R"({"model_type":"qwen2","hidden_size":128,"intermediate_size":256,"num_hidden_layers":2,)"
+                    R"("num_attention_heads":2,"vocab_size":512,"max_position_embeddings":256})");
+  config::RunConfig config = run_of(dir, "sft");
+  config.finetuning.finetuning_type = "lora";
+  config.finetuning.lora_target = {"all"};
+  config.model.quantization_bit = 4;
+  config.parallel.tensor_parallel = 2;
+  config.resolve();
+  const ModelSource source = ModelSource::read(config, Use::training);
+  const auto bytes = [](const plan::RunPlan& run) { return run.spec->units[1].packed_bytes; };
+  const std::int64_t first = bytes(plan_of(config, source, model::Share{0, 2})),
+                     second = bytes(plan_of(config, source, model::Share{1, 2}));
+  EXPECT_LT(first, second);
+  EXPECT_EQ(bytes(plan_of(config, source)), second);
+}
+
 }  // namespace
 }  // namespace qft::engine
