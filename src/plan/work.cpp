@@ -59,11 +59,16 @@ const model::Layer* layer_of(const ModelSpec& spec, int block) {
   return unit.kind == UnitSpec::Kind::layer ? &spec.layers[static_cast<std::size_t>(unit.layer)] : nullptr;
 }
 
+/// Rows that a rank computes in a sub-layer: with whole matrices its own, with its part of them all.
+double rows_here(const ModelSpec& spec, const model::SubLayerSpec& sublayer, const MicroShape& micro) {
+  return to_double(sublayer.on_own_rows ? spec.share.room(micro.tokens) : micro.tokens);
+}
+
 Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const MicroShape& micro, double item) {
-  const double tokens = to_double(micro.tokens);
   const bool dropout = spec.adapter.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
+    const double tokens = rows_here(spec, sublayer, micro);
     const model::SubLayerCost& cost = sublayer.forward;
     const Linears linears(sublayer);
     w.matmul += 2 * tokens * linears.weights;
@@ -80,10 +85,11 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
 
 Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block, const MicroShape& micro, double item,
                     bool input_grad) {
-  const double tokens = to_double(micro.tokens), products = trains_weights(spec, block) ? 2 : 1;
+  const double products = trains_weights(spec, block) ? 2 : 1;
   const bool dropout = spec.adapter.lora.dropout > 0.0;
   Work w;
   for (const model::SubLayerSpec& sublayer : layer) {
+    const double tokens = rows_here(spec, sublayer, micro);
     const model::SubLayerCost& cost = sublayer.backward;
     const Linears linears(sublayer);
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
@@ -156,14 +162,14 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
                   parallel::ObjectiveKind objective) {
   const double item = to_double(static_cast<std::int64_t>(c10::elementSize(type)));
   if (const model::Layer* layer = layer_of(spec, block)) return layer_forward(spec, *layer, micro, item);
-  const double tokens = to_double(micro.tokens), labels = to_double(micro.labels), hidden = to_double(spec.config.hidden_size);
+  const double labels = to_double(micro.labels), hidden = to_double(spec.config.hidden_size);
   Work w;
   if (block != spec.head_unit()) {
-    w.bytes = 2 * tokens * hidden * item;
+    w.bytes = 2 * to_double(micro.tokens) * hidden * item;
     return w;
   }
   if (spec.head.of_sequences()) return w;  // only a few rows
-  const double vocabulary = to_double(spec.vocabulary.count);
+  const double vocabulary = to_double(spec.vocabulary.count), tokens = to_double(spec.share.room(micro.tokens));
   if (objective == parallel::ObjectiveKind::sequence_level) {
     w.matmul = 2 * labels * hidden * vocabulary;
     w.bytes = (labels * vocabulary + 3 * tokens * hidden) * item;

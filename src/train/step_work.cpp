@@ -5,7 +5,6 @@
 namespace qft::train {
 
 double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
-  const model::ModelConfig& c = spec.config;
   double a_token = 0.0;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
@@ -14,7 +13,7 @@ double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       a_pair[sublayer.window] += sublayer.forward.pair_operations / 2;  // one multiplication and one addition count as one
-  const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
+  const auto a_label = static_cast<double>(spec.vocabulary.count * spec.config.hidden_size);
   double work = 0.0;
   for (const loader::MicroBatch& micro : batch.micro_batches) {
     work += a_token * static_cast<double>(micro.rows()) + a_label * static_cast<double>(micro.label_positions.size());

@@ -6,8 +6,8 @@
 
 namespace qft::train {
 
-/// Returns the multiplications of a forward pass over the micro-batches: rows with the layers' matrices, labels with the head,
-/// and attention to earlier tokens, which dominates in long sequences.
+/// Returns this rank's multiplications of a forward pass over the micro-batches, with its part of the matrices: rows with the
+/// layers' matrices, labels with the head, and attention to earlier tokens, which dominates in long sequences.
 double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch);
 
 }  // namespace qft::train

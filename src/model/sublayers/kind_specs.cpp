@@ -4,11 +4,20 @@
 #include "parallelize.h"
 
 namespace qft::model {
+namespace {
+
+/// Values of a row that the norm and the residual sum pass, per row of the micro-batch: tensor ranks divide these rows.
+double values_of_row(const ModelConfig& c, const Dealing& dealing) {
+  return static_cast<double>(c.hidden_size) / dealing.share.ranks;
+}
+
+}  // namespace
+
 SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window, const Dealing& dealing) {
   const Heads heads = attention_heads(c, dealing);
   const Cut asked = heads.cut(dealing.share, asked_dim(c)), of_q = heads.cut(dealing.share, c.head_dim),
             of_kv = heads.key_cut(dealing.share, c.head_dim);
-  const std::int64_t hidden = c.hidden_size, q = of_q.count(), kv = of_kv.count(), qkv = asked.count() + 2 * kv;
+  const std::int64_t q = of_q.count(), kv = of_kv.count(), qkv = asked.count() + 2 * kv;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::attention;
   spec.window = window;
@@ -27,7 +36,8 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window, const
     spec.scratch.push_back({"gated", q});
     spec.scratch.push_back({"gqk", q + kv, /*backward_only=*/true});
   }
-  const auto h = static_cast<double>(hidden), rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
+  const double h = values_of_row(c, dealing);
+  const auto rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
   spec.forward = {.values = 5 * h + (qk_norm ? 4 : 2) * rotated, .pair_operations = 4 * q_size};  // q k^T and p v
   spec.backward = {.values = 6 * h + (qk_norm ? 5 : 2) * rotated, .pair_operations = 10 * q_size};
   if (c.attention_gate) {
@@ -62,7 +72,8 @@ SubLayerSpec describe_delta_net(const ModelConfig& c, const Dealing& dealing) {
                   {"delta_gconvolved", channels, /*backward_only=*/true},
                   {"delta_grows", columns, /*backward_only=*/true}};
   if (d.by_key_head) spec.scratch.push_back({"delta_projected", columns});
-  const auto h = static_cast<double>(c.hidden_size), all = static_cast<double>(columns), v = static_cast<double>(values);
+  const double h = values_of_row(c, dealing);
+  const auto all = static_cast<double>(columns), v = static_cast<double>(values);
   // For each chunk, the rule reads and writes a state, and the chunk's products with the state and with itself.
   const auto rule = static_cast<double>(2 * state / ops::kDeltaChunk + channels);
   spec.forward.values = 5 * h + 3 * all + 4 * v + rule;
@@ -105,13 +116,14 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
 
 SubLayerSpec describe_swiglu(const ModelConfig& c, const Dealing& dealing) {
   const Cut columns = InnerColumns(c, dealing).cut(dealing.share);
-  const std::int64_t hidden = c.hidden_size, inner = columns.count();
+  const std::int64_t inner = columns.count();
   SubLayerSpec spec;
   spec.kind = SubLayerKind::swiglu;
   spec.params = swiglu_params(c, columns);
   spec.saved = {{.columns = 2 * inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
-  const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
+  const double h = values_of_row(c, dealing);
+  const auto i = static_cast<double>(inner);
   spec.forward.values = 5 * h + 3 * i;         // norm and residual sum; gate, up and their product
   spec.backward.values = 6 * h + (3 + 5) * i;  // norm and product recomputed; their gradients, including the residual's
   return spec;
@@ -119,13 +131,14 @@ SubLayerSpec describe_swiglu(const ModelConfig& c, const Dealing& dealing) {
 
 SubLayerSpec describe_squared_relu(const ModelConfig& c, const Dealing& dealing) {
   const Cut columns = InnerColumns(c, dealing).cut(dealing.share);
-  const std::int64_t hidden = c.hidden_size, inner = columns.count();
+  const std::int64_t inner = columns.count();
   SubLayerSpec spec;
   spec.kind = SubLayerKind::squared_relu;
   spec.params = squared_relu_params(c, columns);
   spec.saved = {{.columns = inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
-  const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
+  const double h = values_of_row(c, dealing);
+  const auto i = static_cast<double>(inner);
   spec.forward.values = 5 * h + 4 * i;         // norm and residual sum; ReLU and square in place
   spec.backward.values = 6 * h + (4 + 7) * i;  // norm and square recomputed; their gradients, including the residual's
   return spec;
