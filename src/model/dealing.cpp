@@ -22,7 +22,8 @@ Granule granule_of(const ModelSpec& spec, int layer, const std::string& prefix, 
   const ops::Quantization kind = weight_storage.format_of(name);
   if (is_packed(spec, name, trains(spec, layer, path, name), kind)) {
     const auto steps = ops::part_steps(ops::QuantizedLayout::of(kind, linear.rows.whole, linear.columns.whole));
-    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, ops::describe(kind))};
+    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, ops::describe(kind)), kind.tile_rows,
+               std::max<std::int64_t>(1, kind.columns)};
   }
   if (linear.split == Split::rows) {
     granule.columns = 1;

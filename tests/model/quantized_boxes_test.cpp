@@ -222,5 +222,25 @@ TEST(QuantizedBoxes, HoldTheNumbersOfTheWholeTensor) {
   }
 }
 
+/// Smaller groups in a part would need more scales.
+TEST(QuantizedBoxes, KeepTilesAndGroupsWholeIfEachRankGetsSeveral) {
+  nlohmann::json json = config_with({});
+  json["intermediate_size"] = 2048;
+  const ModelConfig config = ModelConfig::parse(json.dump(), "test");
+  const ops::Quantization groups{QuantFormat::groups4, false, 64}, tiles{QuantFormat::fp8, false, 128, 128};
+  for (const ops::Quantization& kind : {groups, tiles})
+    for (int r = 0; r < 3; ++r) {
+      const ModelSpec spec =
+          ModelSpec::build(config, Finetuning::full, {}, WeightStorage::in(kind), Head::language_model, {}, {r, 3});
+      int found = 0;
+      for (const ParamSpec& p : spec.units[1].params) {
+        if (!p.path.starts_with("mlp.") || !p.is_quantized()) continue;
+        ++found;
+        EXPECT_EQ(p.packed.kind, kind) << p.path << ", rank " << r << ", " << p.boxes.front().describe();
+      }
+      EXPECT_EQ(found, 3);
+    }
+}
+
 }  // namespace
 }  // namespace qft::model

@@ -31,6 +31,9 @@ class Together {
   std::vector<std::string> reasons_;
 };
 
+/// With at least this many tiles a rank, its part is at most a quarter larger than another's.
+constexpr std::int64_t kTilesOfARank = 4;
+
 }  // namespace
 
 Granule Dealing::granule_of(std::string_view path) const {
@@ -85,8 +88,14 @@ InnerColumns::InnerColumns(const ModelConfig& c, const Dealing& dealing) : count
   Together together;
   for (const char* path : {"mlp.gate_proj", "mlp.up_proj"}) together.add_rows(dealing.granule_of(path), 1);
   together.add_columns(dealing.granule_of("mlp.down_proj"), 1);
-  granule = together.granule();
+  granule = tile = together.granule();
+  for (const char* path : {"mlp.gate_proj", "mlp.up_proj"}) tile = std::lcm(tile, dealing.granule_of(path).tile_rows);
+  tile = std::lcm(tile, dealing.granule_of("mlp.down_proj").tile_columns);
   what = fmt::format("the {} inner columns of {}mlp{}", count, dealing.layer, together.in_words("columns"));
+}
+
+Cut InnerColumns::cut(Share share) const {
+  return Cut::dealt(count, count / tile >= kTilesOfARank * share.ranks ? tile : granule, share, what);
 }
 
 std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const Dealing& dealing) {

@@ -19,6 +19,8 @@ namespace qft::model {
 struct Granule {
   std::int64_t rows = 1, columns = 1;
   std::string why = {};  ///< "self_attn.o_proj is kept as nf4"
+  /// Cuts inside these tiles or groups of a quantised weight are possible, but both parts need smaller ones, and so more scales.
+  std::int64_t tile_rows = 1, tile_columns = 1;
 };
 
 /// How tensor ranks share a layer.
@@ -39,10 +41,12 @@ Heads delta_heads(const ModelConfig& config, const Dealing& dealing);
 struct InnerColumns {
   std::string what;
   std::int64_t count = 0, granule = 1;
+  std::int64_t tile = 1;  ///< columns between two cuts that divide no tile or group
 
   InnerColumns(const ModelConfig& config, const Dealing& dealing);
   bool fit(int ranks) const { return (count + granule - 1) / granule >= ranks; }
-  Cut cut(Share share) const { return Cut::dealt(count, granule, share, what); }
+  /// Keeps tiles and groups whole, unless they are so few that the ranks' parts would differ much.
+  Cut cut(Share share) const;
 };
 
 /// Heads, columns or rows that tensor ranks share, and the test whether a number of ranks can.
