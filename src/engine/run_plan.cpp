@@ -290,8 +290,8 @@ plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source
   run.schedule.reference = has_reference_lane(config, run.spec->adapter, source.use());
   // Only training needs its reference here; answers need none, whatever the stage.
   if (source.reference() && reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model)
-    run.reference_model =
-        std::make_shared<const model::ModelSpec>(spec_of(reference_config(config, source.use()), *source.reference(), share, context));
+    run.reference_model = std::make_shared<const model::ModelSpec>(
+        spec_of(reference_config(config, source.use()), *source.reference(), share, context));
   if (!source.trains()) {
     run.objective.kind = parallel::ObjectiveKind::row_local;
     return run;

@@ -37,7 +37,7 @@ Answer greedy(const selftest::SmallCase& c, comm::Communicator& comm, c10::Devic
 }
 
 /// `degree`: the ranks that all are of.
-void compare(selftest::SmallCase c, const char* name, int selftest::SmallCase::*degree = &selftest::SmallCase::tensor_ranks) {
+void compare(selftest::SmallCase c, const char* name, int selftest::SmallCase::* degree = &selftest::SmallCase::tensor_ranks) {
   SCOPED_TRACE(name);
   c.precision = optim::Precision::fp32();
   const auto self = comm::make_self_communicator();
