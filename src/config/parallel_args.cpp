@@ -13,7 +13,8 @@ void ParallelArgs::visit(const FieldVisitor& field) {
         &strategy);
   field(Field("hsdp_group_size", "hsdp: data ranks that share one sharded copy").at_least(1).zero_word("node"), &hsdp_group_size);
   field(Field("tensor_parallel", "ranks that share each matrix of the model").in(1, kMaxDegree), &tensor_parallel);
-  field(Field("context_parallel", "ranks that share the rows of each sequence; for attention each gets some heads of all rows").in(1, kMaxDegree),
+  field(Field("context_parallel", "ranks that share the rows of each sequence; for attention each gets some heads of all rows")
+            .in(1, kMaxDegree),
         &context_parallel);
   field(Field("prefetch_bytes", "memory in bytes for weights that are gathered ahead of their use").at_least(1).zero_word("auto"),
         &prefetch_bytes);

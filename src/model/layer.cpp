@@ -30,9 +30,7 @@ LayerSaved Transformer::allocate_saved(int layer, const LayerWeights& w, const a
     const std::int64_t tokens = spec.on_own_rows || in == nullptr ? own.count : in->num_tokens();
     for (const SavedSpec& t : spec.saved) {
       const auto dtype = t.type == SavedType::index ? at::kInt : t.type == SavedType::statistic ? statistics_dtype() : dtype_;
-      const std::int64_t held = t.of_norm                           ? own.room
-                                : t.of_sequences && in != nullptr ? in->sequences.num_rows()
-                                                                  : tokens;
+      const std::int64_t held = t.of_norm ? own.room : t.of_sequences && in != nullptr ? in->sequences.num_rows() : tokens;
       s.tensors.push_back(t.transposed ? arena.alloc({t.columns, held}, dtype) : arena.alloc({held, t.columns}, dtype));
     }
     const auto groups = spec.linears();

@@ -15,7 +15,10 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
     const std::int64_t rows = sublayer.on_own_rows ? own : here;
     bytes += own * (spec.config.hidden_size * item + statistic);
     for (const model::SavedSpec& saved : sublayer.saved)
-      bytes += (saved.of_norm ? own : saved.of_sequences ? tokens : rows) * saved.columns *
+      bytes += (saved.of_norm        ? own
+                : saved.of_sequences ? tokens
+                                     : rows) *
+               saved.columns *
                (saved.type == model::SavedType::statistic ? statistic
                 : saved.type == model::SavedType::index   ? 4
                                                           : item);
@@ -52,7 +55,8 @@ std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute,
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return spec.share.room(spec.context.room(tokens)) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
+  return spec.share.room(spec.context.room(tokens)) * spec.config.hidden_size *
+         static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

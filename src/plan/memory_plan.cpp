@@ -97,13 +97,14 @@ struct LargestSizes {
           // An accelerator may multiply all experts' rows at once, the CPU one expert's.
           ranks = std::max(ranks, sum * (run.on_cpu ? 1 : group->stack.per_token));
           for (const model::OftRows& part : group->oft)
-            oft_scratch = std::max(oft_scratch, ops::oft_scratch_bytes(rows, group->in(), part.block,
-                                                                       run.precision.compute, run.training));
+            oft_scratch =
+                std::max(oft_scratch, ops::oft_scratch_bytes(rows, group->in(), part.block, run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only)
-            named[s.name] = std::max(
-                named[s.name], s.columns * (s.of_sequences ? run.shape.tokens : sublayer.on_own_rows ? own : rows));
+            named[s.name] = std::max(named[s.name], s.columns * (s.of_sequences         ? run.shape.tokens
+                                                                 : sublayer.on_own_rows ? own
+                                                                                        : rows));
       }
     for (const auto& [name, elements] : named) scratch += elements;
   }

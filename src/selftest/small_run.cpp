@@ -41,8 +41,8 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
 
 plan::RunPlan plan_of(const SmallCase& c, int rank, int ranks) {
   plan::RunPlan run;
-  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks},
-                                                                  {rank / c.tensor_ranks % c.context_ranks, c.context_ranks}));
+  run.spec = std::make_shared<const model::ModelSpec>(
+      make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks}, {rank / c.tensor_ranks % c.context_ranks, c.context_ranks}));
   run.precision = c.precision;
   run.rule = &optim::rule_of(c.optim);
   run.hyper = {.eps = c.eps, .weight_decay = 0.01};
@@ -104,9 +104,9 @@ model::ModelSpec make_spec(const SmallCase& c, model::Share share, model::Share 
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
   if (!c.tied && !c.reward && !c.vectors && c.labels == 0) freeze.extra_modules = {"lm_head"};
-  auto spec =
-      model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
-                              c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share, context);
+  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
+                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze,
+                                      share, context);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;

@@ -36,12 +36,13 @@ Answer greedy(const selftest::SmallCase& c, comm::Communicator& comm, c10::Devic
   return answer;
 }
 
-void compare(selftest::SmallCase c, const char* name) {
+/// `degree`: the ranks that all are of.
+void compare(selftest::SmallCase c, const char* name, int selftest::SmallCase::* degree = &selftest::SmallCase::tensor_ranks) {
   SCOPED_TRACE(name);
   c.precision = optim::Precision::fp32();
   const auto self = comm::make_self_communicator();
   const Answer want = greedy(c, *self, c10::kCPU);
-  c.tensor_ranks = world().size();
+  c.*degree = world().size();
   const Answer got = greedy(c, world(), test::device_under_test());
   EXPECT_EQ(got.tokens, want.tokens);
   double most = 0.0;
@@ -55,6 +56,12 @@ TEST(Decoder, OfTensorRanksGivesTheAnswersOfOneRank) {
   compare({.model_type = "qwen3", .tied = false}, "norms of heads");
   compare({.model_type = "qwen2_moe", .tied = false}, "experts");
   if (world().size() == 2) compare({.model_type = "qwen3_5_text"}, "gates, delta nets");
+}
+
+/// Each decodes whole sequences with all heads.
+TEST(Decoder, OfContextRanksGivesTheAnswersOfOneRank) {
+  compare({.model_type = "qwen3", .tied = false}, "norms of heads", &selftest::SmallCase::context_ranks);
+  compare({.model_type = "qwen3_5_text"}, "gates, delta nets", &selftest::SmallCase::context_ranks);
 }
 
 }  // namespace

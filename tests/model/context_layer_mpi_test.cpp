@@ -1,5 +1,5 @@
-// A layer of ranks that share sequences by heads: outputs, gradients of inputs, and the sum of the weights' gradients are those of
-// one rank, in fp64. Cuts lie within sequences, and ranks may have no row.
+// A layer of ranks that share sequences by heads: outputs, gradients of inputs, and the sum of the weights' gradients are those
+// of one rank, in fp64. Cuts lie within sequences, and ranks may have no row.
 #include "qft/core/error.h"
 #include "qft/model/transformer.h"
 
@@ -101,16 +101,18 @@ TEST(ContextLayer, OfHeadsThatDivideBadlyIsTheLayerOfOneRank) {
 }
 
 TEST(ContextLayer, WithAWindowIsTheLayerOfOneRank) {
-  compare(config_with("qwen2", {{"num_key_value_heads", 2},
-                                {"use_sliding_window", true},
-                                {"max_window_layers", 0},
-                                {"sliding_window", 3}}),
-          0);
+  compare(
+      config_with("qwen2",
+                  {{"num_key_value_heads", 2}, {"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window", 3}}),
+      0);
 }
 
 TEST(ContextLayer, OfHybridsIsTheLayerOfOneRank) {
-  const nlohmann::json keys = {{"num_key_value_heads", 2},     {"linear_num_key_heads", 2},  {"linear_num_value_heads", 6},
-                               {"linear_key_head_dim", 6}, {"linear_value_head_dim", 4}};
+  const nlohmann::json keys = {{"num_key_value_heads", 2},
+                               {"linear_num_key_heads", 2},
+                               {"linear_num_value_heads", 6},
+                               {"linear_key_head_dim", 6},
+                               {"linear_value_head_dim", 4}};
   for (const char* type : {"qwen3_5_text", "qwen3_next"})
     for (const int layer : {0, 3}) {  // a delta net, attention with gates
       SCOPED_TRACE(fmt::format("{}, layer {}", type, layer));
@@ -137,8 +139,9 @@ TEST(ContextLayer, NeedsAHeadForEachRank) {
     }
     return "";
   };
-  EXPECT_NE(message({}, {0, 7}).find("context_parallel: 7 ranks cannot share the 6 query heads and 2 key and value heads of "
-                                     "model.layers.0.self_attn: set context_parallel to at most 6"),
+  EXPECT_NE(message({}, {0, 7})
+                .find("context_parallel: 7 ranks cannot share the 6 query heads and 2 key and value heads of "
+                      "model.layers.0.self_attn: set context_parallel to at most 6"),
             std::string::npos)
       << message({}, {0, 7});
   EXPECT_NE(message({0, 4}, {0, 2}).find("of which tensor_parallel: 4 gives a rank 1: set context_parallel to at most 1"),

@@ -71,7 +71,8 @@ TEST(ContextRanks, SendKeyValueHeadsToSeveralRanks) {
   for (const int kv_heads : {1, 2, 3})
     compare_contexts({.name = fmt::format("{} key heads", kv_heads),
                       .config = config_of("qwen3", fmt::format(R"("num_key_value_heads": {}, "head_dim": 4,
-      "tie_word_embeddings": false)", kv_heads))});
+      "tie_word_embeddings": false)",
+                                                               kv_heads))});
 }
 
 TEST(ContextRanks, TrainHeadsOfSequencesAsOneRank) {

@@ -103,8 +103,7 @@ class Ranks {
         context_(groups_.heads()),
         spec_(model::ModelSpec::build(model::ModelConfig::parse(setup.config, setup.name),
                                       setup.lora.enabled() ? model::Finetuning::adapter : model::Finetuning::full, setup.lora, {},
-                                      setup.head, {}, {sharing_.rank(), sharing_.ranks()},
-                                      {context_.rank(), context_.ranks()})),
+                                      setup.head, {}, {sharing_.rank(), sharing_.ranks()}, {context_.rank(), context_.ranks()})),
         transformer_(spec_, at::kDouble, device, sharing_, context_),
         store_(sharding_.strategy.sharded() ? make_sharded_store(spec_, optim::Precision::fp64(), device, sharding_.strategy, {},
                                                                  groups_.slices(), groups_.copies(), true, sharing_)

@@ -1,7 +1,7 @@
 // The rows of a micro-batch, divided among ranks. Context ranks divide all rows, and the tensor ranks of each divide its rows.
-// Between sub-layers each rank holds some consecutive rows. For a sub-layer the tensor ranks collect theirs (all-gather), and each
-// computes a term of every row with its part of the matrices. Then the terms are added up, and each rank gets its own rows of the
-// sum (reduce-scatter). Context ranks exchange heads instead (model/head_exchange.h).
+// Between sub-layers each rank holds some consecutive rows. For a sub-layer the tensor ranks collect theirs (all-gather), and
+// each computes a term of every row with its part of the matrices. Then the terms are added up, and each rank gets its own rows
+// of the sum (reduce-scatter). Context ranks exchange heads instead (model/head_exchange.h).
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -32,8 +32,8 @@ struct OwnRows {
   void clear_rest(const at::Tensor& buffer) const;
 };
 
-/// Exchanges rows among the tensor ranks or the context ranks, on the device in stream order. A rank alone holds all rows and never
-/// exchanges. Tensors are contiguous. Copies are cheap and share the communicator, which must outlive them. collect(),
+/// Exchanges rows among the tensor ranks or the context ranks, on the device in stream order. A rank alone holds all rows and
+/// never exchanges. Tensors are contiguous. Copies are cheap and share the communicator, which must outlive them. collect(),
 /// add_and_deal(), exchange(), add() and maximum() are collective.
 class RowSharing {
  public:

@@ -63,8 +63,8 @@ struct TokenRange {
 };
 
 /// A micro-batch on the device: T rows of one or more sequences, flat. A row is a token, or a token that two sequences share. If
-/// context ranks share the rows, `tokens`, `positions`, `identity` and `lengths` have this rank's; everything else is of the whole
-/// micro-batch.
+/// context ranks share the rows, `tokens`, `positions`, `identity` and `lengths` have this rank's; everything else is of the
+/// whole micro-batch.
 struct MicroInput {
   at::Tensor tokens;     ///< int32 [T]
   at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence

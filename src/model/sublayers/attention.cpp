@@ -145,9 +145,9 @@ class Attention final : public SubLayer {
                                        const KernelChoice& paths) const override {
     const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
     const bool all = !spec_.sequences.any();
-    return std::max(gate, ops::attention_scratch_bytes(sizes, all ? heads_ : seen_.heads.count,
-                                                       all ? kv_heads_ : seen_.num_key_heads(), head_dim_, dtype, backward,
-                                                       paths.attention));
+    return std::max(gate,
+                    ops::attention_scratch_bytes(sizes, all ? heads_ : seen_.heads.count, all ? kv_heads_ : seen_.num_key_heads(),
+                                                 head_dim_, dtype, backward, paths.attention));
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {
@@ -216,12 +216,9 @@ class Attention final : public SubLayer {
           options_, pass.workspace);
     const at::Tensor gout = pass.scratch(spec_.scratch[kGradSeenAttended]), gqkv = pass.scratch(spec_.scratch[kGradSeenQkv]);
     exchange(pass).to_sequences(attended(gattended), gout);
-    ops::attention_backward({.gout = gout,
-                             .in = seen(s.tensors[seen_qkv_]),
-                             .out = s.tensors[seen_qkv_ + 1],
-                             .lse = lse,
-                             .grads = seen(gqkv)},
-                            *pass.sequences, options_, pass.workspace);
+    ops::attention_backward(
+        {.gout = gout, .in = seen(s.tensors[seen_qkv_]), .out = s.tensors[seen_qkv_ + 1], .lse = lse, .grads = seen(gqkv)},
+        *pass.sequences, options_, pass.workspace);
     exchange(pass).to_rows(gqkv, parts(grads));
   }
 

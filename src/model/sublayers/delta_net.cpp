@@ -20,9 +20,19 @@ namespace {
 enum Linear : std::size_t { kInput, kOutput };
 enum Vector : std::size_t { kFilters, kTimeBias, kLogDecay, kNorm };
 enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates, kSeenRows };
-enum Scratch : std::size_t { kConvolved, kNormed, kGradValues, kGradConvolved, kGradRows, kProjected,
+enum Scratch : std::size_t {
+  kConvolved,
+  kNormed,
+  kGradValues,
+  kGradConvolved,
+  kGradRows,
+  kProjected,
   // from here on only if context ranks share the heads
-  kSeenConvolved, kSeenValues, kGradSeenConvolved, kGradSeenRows };
+  kSeenConvolved,
+  kSeenValues,
+  kGradSeenConvolved,
+  kGradSeenRows
+};
 
 /// The last rows before the convolution, and the delta rule's state.
 struct RecurrentState final : DecodeState {
@@ -98,8 +108,8 @@ class DeltaNet final : public SubLayer {
     project(w, x, pass, s);
     if (exchanged()) exchange(pass).to_sequences(sent(s.tensors[kRows]), s.tensors[kSeenRows]);
     const at::Tensor &rows = mixed_rows(s), &decay = s.tensors[kDecay], &beta = s.tensors[kBeta];
-    ops::delta_gates_forward(
-        mixer_.gate_inputs(rows, of_mixer(w.vectors[kLogDecay].value), of_mixer(w.vectors[kTimeBias].value)), decay, beta);
+    ops::delta_gates_forward(mixer_.gate_inputs(rows, of_mixer(w.vectors[kLogDecay].value), of_mixer(w.vectors[kTimeBias].value)),
+                             decay, beta);
     const at::Tensor convolved = convolve(w, rows, pass);
     const at::Tensor values = exchanged() ? pass.scratch(spec_.scratch[kSeenValues]) : s.tensors[kValues];
     ops::gated_delta_forward(mixer_.operands(convolved, decay, beta), *pass.sequences, mixer_.heads(values),
@@ -115,8 +125,8 @@ class DeltaNet final : public SubLayer {
       return exchanged() ? statistics(pass, name, pass.tokens(), d_.value_heads) : s.tensors[saved];
     };
     const at::Tensor decay = of_heads(kDecay, "delta_gdecay"), beta = of_heads(kBeta, "delta_gbeta");
-    ops::delta_gates_forward(
-        rows_.gate_inputs(s.tensors[kRows], w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), decay, beta);
+    ops::delta_gates_forward(rows_.gate_inputs(s.tensors[kRows], w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), decay,
+                             beta);
     std::vector<ops::ConvolvedSequence> rows;
     std::vector<ops::RecurrentSequence> states;
     for (const NewTokens& sequence : sequences) {

@@ -11,8 +11,8 @@ double values_of_row(const ModelConfig& c, const Dealing& dealing) {
   return static_cast<double>(c.hidden_size) / dealing.share.ranks;
 }
 
-/// Attention's tensors if context ranks share its sequences: of each row, q and k until they are sent; of each sequence, the heads
-/// here.
+/// Attention's tensors if context ranks share its sequences: of each row, q and k until they are sent; of each sequence, the
+/// heads here.
 void exchange_attention(SubLayerSpec& spec, const ModelConfig& c) {
   const SequenceHeads& mine = spec.sequences.mine();
   const std::int64_t d = c.head_dim, heads = spec.heads.heads.count * d, keys = spec.heads.key_heads.count * d;
