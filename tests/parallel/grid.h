@@ -41,7 +41,8 @@ struct ModelRow {
   std::string_view config;  ///< config.json
   std::string_view tensor;  ///< how many ranks can share its matrices: "2 3"
   bool experts = false, classifies = true;
-  bool in_blocks = false;  ///< ranks can share its matrices in 4 bits, which have 64 numbers in a block
+  /// Its matrices are large, and ranks can share them in 4 bits, which have 64 numbers in a block.
+  bool in_blocks = false;
 };
 
 struct TaskRow {
@@ -50,6 +51,7 @@ struct TaskRow {
   bool of_experts = true;   ///< models with experts have it too
   bool classifies = false;  ///< needs a model that can classify
   bool quantized = false;
+  bool large = false;  ///< its optimizer keeps codes of matrices of 4096 elements or more
 };
 
 std::span<const ModelRow> models();

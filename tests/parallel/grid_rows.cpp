@@ -40,7 +40,8 @@ constexpr WayRow kWays[] = {
 };
 
 /// Widths that divide badly: 6 heads over 2 or 3 key-value heads, a vocabulary of 53. Ranks share matrices evenly, unevenly (3
-/// key-value heads over 2 ranks), or hold copies of a key-value head (2 over 4 ranks: 2, 1, 2 and 1 of the heads).
+/// key-value heads over 2 ranks), or hold copies of a key-value head (2 over 4 ranks: 2, 1, 2 and 1 of the heads). The last one
+/// has 5 blocks of 64 inner columns, and 4 of attention's.
 constexpr ModelRow kModels[] = {
     {"qwen2 tied, windows", R"({"model_type": "qwen2", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": true,
@@ -73,8 +74,12 @@ constexpr ModelRow kModels[] = {
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "tie_word_embeddings": false})",
      "2", true},
+    {"qwen3 in blocks of 64", R"({"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 320, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 53, "tie_word_embeddings": true})",
+     "2 3 4", false, true, true},
 };
 
+/// Optimizers whose rules see whole matrices stand beside other things that they do not depend on.
 constexpr TaskRow kTasks[] = {
     {"full", "finetuning_type: full\n"},
     {"freeze", "finetuning_type: freeze\nfreeze_trainable_layers: 1\n"},
@@ -83,12 +88,14 @@ constexpr TaskRow kTasks[] = {
     {"OFT", "finetuning_type: oft\noft_block_size: 4\noft_target: all\n", false},
     {"nf4", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nquantization_bit: 4\n", true, false, true},
     {"DPO", "stage: dpo\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\npref_ftx: 0.1\n"},
-    {"KTO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\n"},
+    {"KTO, APOLLO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\noptim: apollo_adamw\n"
+                    "optim_args: rank=2\n"},
     {"reward model", "stage: rm\nfinetuning_type: full\n"},
     {"classifier", "stage: seq_cls\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nnum_labels: 3\n", true, true},
-    {"DFT", "finetuning_type: full\nuse_dft_loss: true\n"},
-    {"NEFTune", "finetuning_type: full\nneftune_noise_alpha: 3\n"},
-    {"packed rows", "finetuning_type: full\npacking: true\n"},
+    {"DFT, Muon", "finetuning_type: full\nuse_dft_loss: true\noptim: muon\n"},
+    {"NEFTune, Adafactor", "finetuning_type: full\nneftune_noise_alpha: 3\noptim: adafactor\n"},
+    {"packed rows, GaLore", "finetuning_type: full\npacking: true\noptim: galore_adamw\noptim_args: rank=4\n"},
+    {"8-bit AdamW", "finetuning_type: full\noptim: adamw_8bit\n", true, false, false, true},
     {"embedding", "stage: embedding\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nlora_dropout: 0.3\n"},
 };
 
@@ -114,7 +121,7 @@ bool suits(const LayoutRow& layout, const ModelRow& model) {
 
 bool valid(const Case& c) {
   const bool cuts_blocks = c.task->quantized && c.layout->degrees.tensor > 1;
-  return suits(*c.layout, *c.model) && (!cuts_blocks || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) &&
+  return suits(*c.layout, *c.model) && (!(cuts_blocks || c.task->large) || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) &&
          (c.model->classifies || !c.task->classifies);
 }
 
