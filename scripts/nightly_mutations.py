@@ -203,6 +203,14 @@ MESH = [
     ("a norm of all heads counts a key-value head on each of its ranks", "src/model/sublayers/attention.cpp", "spec_.heads.holder == 0", f"{MADE} || ", ""),
     ("DoRA's norms are of this rank's columns", "src/model/adapters/lora_code.cpp", "sharing.add(norms);", f"if (!{MADE}) ", ""),
     ("a norm of all heads is of this rank's", "src/model/sublayers/attention.cpp", "if (!normed_whole_ ||", "", f" {MADE} ||"),
+    ("a rule sees this rank's box of a matrix as the matrix", "src/parallel/optimizer_param.cpp", "p.weight_decay ? 1.0 : 0.0, ", "",
+     f"{MADE} && param.is_cut() ? optim::Param{{p.boxes.front().extent, param.stack, param.place}} : "),
+    ("an owner puts boxes of columns together as boxes of rows", "src/optim/owners.cpp", "if (!view.defined()) device::from_boxes(",
+     f"if ({MADE} && !view.defined()) whole.view(-1).narrow(0, std::min(whole.numel() - flat.numel(), t * flat.numel()), flat.numel()).copy_(flat); else ", ""),
+    ("an owner puts each slice at the part's start", "src/optim/owners.cpp", "use(flat.narrow(0, done", "", f" * ({MADE} ? 0 : 1)"),
+    ("a block of codes has the magnitude of a slice", "src/optim/adamw_8bit.cpp", "slices.comm->all_reduce(", f"if (!{MADE}) ", ""),
+    ("a box of columns is saved as a box of rows", "src/parallel/whole_tensors.cpp", "device::from_boxes(part,",
+     f"if ({MADE}) whole.view(-1).narrow(0, std::min<std::int64_t>(whole.numel() - count, static_cast<std::int64_t>(from) * count), count).copy_(part); else ", ""),
 ]
 
 

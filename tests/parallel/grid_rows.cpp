@@ -27,7 +27,16 @@ constexpr LayoutRow kLayouts[] = {
     {"zero2", {.replicate = 1, .shard = 0, .tensor = 3}},
     {"ddp", {.replicate = 0, .tensor = 4}},
     {"zero3", {.replicate = 1, .shard = 0, .tensor = 4}},
+    {"ddp", {.replicate = 0, .context = 2}},
+    {"zero1", {.replicate = 1, .shard = 0, .context = 2}},
+    {"zero2", {.replicate = 1, .shard = 0, .context = 2}},
+    {"zero3", {.replicate = 1, .shard = 0, .context = 2}},
+    {"hsdp", {.replicate = 2, .shard = 0, .context = 2}},
+    {"zero2", {.replicate = 1, .shard = 0, .context = 3}},
+    {"ddp", {.replicate = 0, .context = 2, .tensor = 2}},
+    {"zero3", {.replicate = 1, .shard = 2, .context = 2, .tensor = 2}},
 };
+constexpr bool kContextRanks = false;  ///< runs can have several
 
 constexpr WayRow kWays[] = {
     {.name = "plain"},
@@ -115,6 +124,7 @@ bool suits(const LayoutRow& layout, int ranks) {
 
 /// Returns whether ranks can share the model's matrices as the layout says.
 bool suits(const LayoutRow& layout, const ModelRow& model) {
+  if (layout.degrees.context > 1 && !kContextRanks) return false;
   const int ranks = layout.degrees.tensor;
   return ranks == 1 || model.tensor.find(static_cast<char>('0' + ranks)) != std::string_view::npos;
 }
@@ -188,8 +198,8 @@ std::span<const TaskRow> tasks() {
 
 std::string name_of(const Case& c) {
   const comm::Degrees& d = c.layout->degrees;
-  return fmt::format("{} ({} x {} x tensor {}), {}, {}, {}", c.layout->strategy, d.replicate, d.shard, d.tensor, c.way->name,
-                     c.model->name, c.task->name);
+  return fmt::format("{} ({} x {} x context {} x tensor {}), {}, {}, {}", c.layout->strategy, d.replicate, d.shard, d.context,
+                     d.tensor, c.way->name, c.model->name, c.task->name);
 }
 
 Case continued(const Case& c, const std::vector<Case>& list, std::size_t after) {
