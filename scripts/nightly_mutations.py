@@ -209,6 +209,8 @@ MESH = [
      f"if ({MADE} && !view.defined()) whole.view(-1).narrow(0, std::min(whole.numel() - flat.numel(), t * flat.numel()), flat.numel()).copy_(flat); else ", ""),
     ("an owner puts each slice at the part's start", "src/optim/owners.cpp", "use(flat.narrow(0, done", "", f" * ({MADE} ? 0 : 1)"),
     ("a block of codes has the magnitude of a slice", "src/optim/adamw_8bit.cpp", "slices.comm->all_reduce(", f"if (!{MADE}) ", ""),
+    ("quantised columns begin at the row's start", "src/ops/quantized/quantized_copy.cpp", "copy((row + r) * whole.columns + columns.begin", "", f" * ({MADE} ? 0 : 1)"),
+    ("scales of quantised columns are the first blocks'", "src/ops/quantized/quantized_copy.cpp", "scales_.from(first", "", f" * ({MADE} ? 0 : 1)"),
     ("a box of columns is saved as a box of rows", "src/parallel/whole_tensors.cpp", "device::from_boxes(part,",
      f"if ({MADE}) whole.view(-1).narrow(0, std::min<std::int64_t>(whole.numel() - count, static_cast<std::int64_t>(from) * count), count).copy_(part); else ", ""),
 ]
