@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t kVocabulary = 53;
-constexpr int kItems = 11;
 
 std::uint32_t random(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   return ops::philox({a, b, c, 0}, {11, 3})[0];
