@@ -19,14 +19,10 @@ struct MissingFeature {
 };
 
 constexpr auto kPairPurposes = {Purpose::train, Purpose::eval, Purpose::plan};
-constexpr auto kDegreePurposes = {Purpose::train, Purpose::eval, Purpose::generate, Purpose::plan, Purpose::check};
-constexpr std::string_view kOneDegree =
-    "remove the key, or set it to 1; strategy: zero3 splits weights, gradients and optimizer state over the ranks";
 
 // The only list of missing features. Remove a row after implementing it.
 const MissingFeature kMissingFeatures[] = {
     {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest"},
-    {"context_parallel", "", kDegreePurposes, kOneDegree},
 };
 
 bool applies_to(const MissingFeature& row, Purpose purpose) {

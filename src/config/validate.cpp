@@ -207,6 +207,8 @@ void check_deterministic(const RunConfig& c) {
   const auto exclude_with = [&](bool asked, std::string_view key, std::string_view why) {
     exclude(c, asked, "deterministic", key, why);
   };
+  exclude_with(c.parallel.context_parallel > 1, "context_parallel",
+               "the ranks that share a micro-batch have terms of its gradients, which are not summed in a fixed order");
   exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
                "the gradients of each micro-batch are kept separate, one micro-batch after another");
   exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer",

@@ -58,7 +58,7 @@ void KlEstimate::observe(const SourceBatch& batch, const Inputs&) {
   const Tensor all = at::stack(ratios).cpu();
   for (std::size_t i = 0; i < ratios.size(); ++i) {
     const Column& desirable = others[i].columns.at(std::string(columns::kDesirable));
-    const std::size_t trained = batch.batches[i].tokens.size() - static_cast<std::size_t>(inputs[i].num_tokens());
+    const std::size_t trained = batch.batches[i].tokens.size() - static_cast<std::size_t>(inputs[i].sequences.num_rows());
     sums_->set(batch.first + static_cast<std::int64_t>(i),
                std::array{all.const_data_ptr<double>()[i], static_cast<double>(desirable.size()),
                           std::accumulate(desirable.values.begin(), desirable.values.end(), 0.0), static_cast<double>(trained)});

@@ -184,7 +184,7 @@ model::WeightStorage storage_of(const config::RunConfig& config, const ModelSour
 /// Returns the spec of the run's model: with a sequence head in stages rm and seq_cls, and with the adapter of `source` or,
 /// without one, of the run file. Opens weight files only for quantised models. Throws ConfigError if run file and model do not
 /// fit.
-model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& source, model::Share share) {
+model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& source, model::Share share, model::Share context) {
   const model::AdapterConfig adapter = adapter_of(config, source);
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = source.trains(), freeze = training && f.finetuning_type == "freeze";
@@ -198,7 +198,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
-                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, share);
+                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, share, context);
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;
@@ -208,11 +208,11 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
 void require_graphs(const plan::RunPlan& run, c10::Device device) {
   if (!run.schedule.graphs) return;
   const model::ModelSpec& spec = *run.spec;
-  if (spec.share.ranks > 1)
-    fail_config(
-        "cuda_graphs records whole layers, but with tensor_parallel {} ranks exchange rows inside each layer: remove cuda_graphs, "
-        "or set tensor_parallel: 1",
-        spec.share.ranks);
+  for (const auto& [degree, key] : {std::pair{spec.share.ranks, "tensor_parallel"}, {spec.context.ranks, "context_parallel"}})
+    if (degree > 1)
+      fail_config(
+          "cuda_graphs records whole layers, but with {} {} ranks exchange rows inside each layer: remove cuda_graphs, or set {}: 1",
+          key, degree, key);
   const at::ScalarType compute = run.precision.compute;
   const parallel::Strategy& strategy = run.sharding.strategy;
   if (!strategy.has_fixed_addresses())
@@ -280,16 +280,18 @@ void require_no_waits(const plan::RunPlan& run) {
 
 }  // namespace
 
-plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> given) {
-  const model::Share share = given.value_or(model::Share{0, static_cast<int>(config.parallel.tensor_parallel)});
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> given,
+                      std::optional<model::Share> given_context) {
+  const model::Share share = given.value_or(model::Share{0, static_cast<int>(config.parallel.tensor_parallel)}),
+                     context = given_context.value_or(model::Share{0, static_cast<int>(config.parallel.context_parallel)});
   plan::RunPlan run = plan::plan_of_settings(config, source.trains());
-  run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source, share));
+  run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source, share, context));
   run.objective = traits_of(config);
   run.schedule.reference = has_reference_lane(config, run.spec->adapter, source.use());
   // Only training needs its reference here; answers need none, whatever the stage.
   if (source.reference() && reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model)
     run.reference_model =
-        std::make_shared<const model::ModelSpec>(spec_of(reference_config(config, source.use()), *source.reference(), share));
+        std::make_shared<const model::ModelSpec>(spec_of(reference_config(config, source.use()), *source.reference(), share, context));
   if (!source.trains()) {
     run.objective.kind = parallel::ObjectiveKind::row_local;
     return run;
@@ -322,8 +324,10 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_graphs(run, device);
     require_no_waits(run);
   });
-  if (const int ranks = run.sharding.tensor_ranks; ranks > 1) {  // so far all ranks have planned as the first one, which has most
-    plan::RunPlan own = plan_of(config, source, model::Share{comm.rank() % ranks, ranks});
+  // So far all ranks have planned as the first one, which has most.
+  if (const int tensor = run.sharding.tensor_ranks, context = run.sharding.context_ranks; tensor * context > 1) {
+    plan::RunPlan own = plan_of(config, source, model::Share{comm.rank() % tensor, tensor},
+                                model::Share{comm.rank() / tensor % context, context});
     run.spec = std::move(own.spec);
     run.reference_model = std::move(own.reference_model);
   }

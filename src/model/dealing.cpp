@@ -51,7 +51,7 @@ std::vector<Shared> shared_of(const ModelSpec& spec, const WeightStorage& weight
 
 Dealing dealing_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage) {
   const std::string prefix = layer_prefix(spec.config, index);
-  Dealing dealing{share, prefix};
+  Dealing dealing{share, prefix, {}, spec.context};
   for (const SubLayerSpec& sublayer : describe_layer(spec.config, index)) {
     if (sublayer.kind == SubLayerKind::experts) continue;
     for (const ParamGroup* group : sublayer.linears())
@@ -76,6 +76,20 @@ void ModelSpec::require_share(int ranks, const WeightStorage& weight_storage) co
   while (more <= most && !fit(more)) ++more;
   fail_config("tensor_parallel: {} ranks cannot share {}: set tensor_parallel to {}{}", ranks, bad->what, fewer,
               more <= most ? fmt::format(" or {}", more) : "");
+}
+
+void ModelSpec::require_context(int ranks, int tensor_ranks, const WeightStorage& weight_storage) const {
+  const Shared* fewest = nullptr;
+  std::int64_t most = ranks;
+  const std::vector<Shared> all = shared_of(*this, weight_storage);
+  for (const Shared& shared : all)
+    if (shared.fewest_heads && shared.fewest_heads(tensor_ranks) < most) {
+      fewest = &shared;
+      most = shared.fewest_heads(tensor_ranks);
+    }
+  if (fewest == nullptr) return;
+  fail_config("context_parallel: {} ranks cannot share {}{}: set context_parallel to at most {}", ranks, fewest->what,
+              tensor_ranks > 1 ? fmt::format(", of which tensor_parallel: {} gives a rank {}", tensor_ranks, most) : "", most);
 }
 
 }  // namespace qft::model

@@ -19,18 +19,20 @@ bool entries_need_input(const SubLayerSpec& spec, const SubLayerWeights& w) {
 }  // namespace
 
 LayerSaved Transformer::allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena,
-                                       std::int64_t rows) const {
-  const OwnRows own = rows > 0 ? sharing_.deal(rows) : OwnRows::whole(x.size(0));
+                                       const MicroInput* in) const {
+  const OwnRows own = in != nullptr ? sharing_.deal(in->num_tokens()) : OwnRows::whole(x.size(0));
   LayerSaved saved;
   for (std::size_t i = 0; i < w.size(); ++i) {
     const SubLayerSpec& spec = sublayers(layer)[i]->spec();
     SubLayerSaved& s = saved.sublayers.emplace_back();
     s.x = i == 0 ? x : arena.alloc(x.sizes(), dtype_);
     s.rstd = arena.alloc({own.room}, statistics_dtype());
-    const std::int64_t tokens = spec.on_own_rows || rows == 0 ? own.count : rows;
+    const std::int64_t tokens = spec.on_own_rows || in == nullptr ? own.count : in->num_tokens();
     for (const SavedSpec& t : spec.saved) {
       const auto dtype = t.type == SavedType::index ? at::kInt : t.type == SavedType::statistic ? statistics_dtype() : dtype_;
-      const std::int64_t held = t.of_norm ? own.room : tokens;
+      const std::int64_t held = t.of_norm                           ? own.room
+                                : t.of_sequences && in != nullptr ? in->sequences.num_rows()
+                                                                  : tokens;
       s.tensors.push_back(t.transposed ? arena.alloc({t.columns, held}, dtype) : arena.alloc({held, t.columns}, dtype));
     }
     const auto groups = spec.linears();
@@ -56,7 +58,8 @@ Transformer::LayerPasses Transformer::passes_over(int layer, const MicroInput& i
                       in.routing.observed() ? &in.routing : nullptr,
                       routing,
                       nullptr,
-                      sharing_},
+                      sharing_,
+                      context_},
                      {},
                      sharing_.deal(in.num_tokens())};
   if (!sharing_.alone()) passes.on_own_rows.emplace(passes.on_all_rows).keep(passes.own);

@@ -61,7 +61,7 @@ TokensHere tokens_here(const ops::PackedSequences& sequences, const OwnRows& own
 }  // namespace
 
 Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
-                       c10::Device device, const RowSharing& sharing) {
+                       c10::Device device, const RowSharing& sharing, const RowSharing& context) {
   const std::int64_t experts = config.experts.count;
   if (experts == 0) return {};
   const std::vector<std::int32_t>& cu_seqlens = sequences.cu_seqlens;
@@ -74,8 +74,10 @@ Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& se
   const std::int64_t count = sequences.num_sequences();
   Routing r;
   r.shared = sequences.shared;
-  if (!sharing.alone()) {
-    const OwnRows own = sharing.deal(sequences.num_rows());
+  if (!sharing.alone() || !context.alone()) {
+    const OwnRows of_context = context.deal(sequences.num_rows());
+    OwnRows own = sharing.deal(of_context.count);
+    own.first += of_context.first;
     TokensHere here = tokens_here(sequences, own);
     r.rows = device::upload(here.rows, device);
     r.rows_here = own.count;
@@ -106,13 +108,14 @@ void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const
   square.add_((log_sums * log_sums).sum());
 }
 
-void Routing::add_up(const RowSharing& sharing) const {
-  if (!observed() || sharing.alone()) return;
+void Routing::add_up(const RowSharing& sharing, const RowSharing& context) const {
+  if (!observed() || (sharing.alone() && context.alone())) return;
   const std::initializer_list<at::Tensor> parts = {chosen, probability, load, entropy, square};
   std::vector<at::Tensor> flat;
   for (const at::Tensor& part : parts) flat.push_back(part.view({-1}));
   const at::Tensor all = at::cat(flat);
   sharing.add(all);
+  context.add(all);
   std::int64_t next = 0;
   for (const at::Tensor& part : flat) {
     part.copy_(all.narrow(0, next, part.numel()));

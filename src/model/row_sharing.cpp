@@ -95,6 +95,15 @@ void RowSharing::add_and_deal(const at::Tensor& all, std::span<const std::int64_
                            device::dtype_of(all.scalar_type()));
 }
 
+void RowSharing::exchange(const at::Tensor& from, std::span<const std::int64_t> from_counts, const at::Tensor& to,
+                          std::span<const std::int64_t> to_counts) const {
+  QFT_ASSERT(!alone() && from.is_contiguous() && to.is_contiguous() && from.scalar_type() == to.scalar_type(),
+             "{} and {} numbers are exchanged among {} ranks", from.numel(), to.numel(), ranks());
+  const Stopwatch watch(*seconds_);
+  ranks_->all_to_all_v(from.const_data_ptr(), elements(from_counts, 1), to.data_ptr(), elements(to_counts, 1),
+                       device::dtype_of(to.scalar_type()));
+}
+
 void RowSharing::add(const at::Tensor& values) const {
   reduce(values, comm::ReduceOp::sum);
 }

@@ -94,6 +94,12 @@ HeadShare Heads::deal(Share share) const {
   return {{key * per + part.begin, part.count}, {key, 1}, holders, holder};
 }
 
+std::int64_t Heads::fewest(int ranks) const {
+  std::int64_t least = heads;
+  for (int rank = 0; rank < ranks; ++rank) least = std::min(least, deal({rank, ranks}).heads.count);
+  return least;
+}
+
 Cut Heads::cut(Share share, std::int64_t width) const {
   if (share.ranks == 1) return Cut::none(heads * width);
   return one_piece(heads * width, times(deal(share).heads, width), times(deal({0, share.ranks}).heads, width), 1);

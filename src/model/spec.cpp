@@ -142,7 +142,8 @@ std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
 }
 
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
-                           const WeightStorage& weight_storage, Head head, const FreezeConfig& freeze, Share share) {
+                           const WeightStorage& weight_storage, Head head, const FreezeConfig& freeze, Share share,
+                           Share context) {
   const AdapterKind* kind = kind_of(adapter);
   QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not match the fine-tuning method",
              kind == nullptr ? "no adapter" : kind->name);
@@ -154,15 +155,17 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.finetuning = finetuning;
   spec.head = head;
   spec.share = share;
+  spec.context = context;
   if (!head.reads_tokens() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.freeze = freeze;
   const auto apart = [&](const char* name) { return is_saved_whole(spec.adapter.targets().modules_to_save, name); };
   spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));
   if (spec.untied) spec.config.tie_word_embeddings = false;
   if (share.ranks > 1) spec.require_share(share.ranks, weight_storage);
+  if (context.ranks > 1) spec.require_context(context.ranks, share.ranks, weight_storage);
   for (int i = 0; i < config.num_layers; ++i)
-    spec.layers.push_back(share.ranks > 1 ? describe_layer(config, i, dealing_of(spec, i, share, weight_storage))
-                                          : describe_layer(config, i));
+    spec.layers.push_back(share.ranks * context.ranks > 1 ? describe_layer(config, i, dealing_of(spec, i, share, weight_storage))
+                                                          : describe_layer(config, i));
   spec.vocabulary = vocabulary_rows(config, share).pieces.front();
   if (kind != nullptr) kind->wrap(spec.adapter, config, spec.layers);
   spec.units.push_back(build_embedding(spec));

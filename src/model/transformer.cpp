@@ -66,6 +66,14 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   return in;
 }
 
+void MicroInput::keep_rows_of(const RowSharing& context) {
+  if (context.alone()) return;
+  const OwnRows own = context.deal(sequences.num_rows());
+  for (at::Tensor* t : {&tokens, &positions, &lengths}) *t = own.of(*t);
+  identity = {own.of(identity.sample_ids), positions};
+  first_row = own.first;
+}
+
 std::int64_t MicroInput::entries(IndexSpace space) const {
   switch (space) {
     case IndexSpace::token:
@@ -97,8 +105,9 @@ void MicroInput::set_columns(const Columns& host) {
   }
 }
 
-Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing)
-    : spec_(spec), sharing_(sharing), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
+Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing,
+                         const RowSharing& context)
+    : spec_(spec), sharing_(sharing), context_(context), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
   if (!sharing_.alone()) {
     vocabulary_ = {spec.vocabulary.begin,
@@ -152,7 +161,9 @@ std::optional<Angles> Transformer::dynamic_angles(const MicroInput& in, Arena& a
   const std::vector<std::int32_t>& bounds = in.sequences.cu_seqlens;
   std::vector<TokenRange> sequences;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) sequences.push_back({0, bounds[s + 1] - bounds[s]});
-  return dynamic_angles(sequences, arena);
+  std::optional<Angles> angles = dynamic_angles(sequences, arena);
+  angles->rows = angles->rows.narrow(0, in.first_row, in.num_tokens());
+  return angles;
 }
 
 at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_t columns) {

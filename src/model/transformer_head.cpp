@@ -4,7 +4,7 @@
 #include "qft/ops/norm.h"
 #include "qft/ops/value_head.h"
 
-#include <numeric>
+#include <algorithm>
 #include <span>
 
 #include <ATen/ops/arange.h>
@@ -21,6 +21,24 @@ std::vector<std::int32_t> last_rows(const ops::PackedSequences& sequences) {
   return rows;
 }
 
+/// Returns the values of some labels; undefined if `all` is.
+at::Tensor of(const at::Tensor& all, const Extent& labels) {
+  return all.defined() ? all.narrow(0, labels.begin, labels.count) : all;
+}
+
+/// Returns a reader of some of the labels, of which the reader of all sees chunks as if they were all here.
+ops::LogitsReader reader_of(const ops::LogitsReader& all, const Extent& labels) {
+  ops::LogitsReader some = all;
+  if (all.reference.defined()) some.reference = all.reference.narrow(0, labels.begin, labels.count);
+  if (all.read)
+    some.read = [&all, labels](const ops::HeadChunk& chunk) {
+      ops::HeadChunk moved = chunk;
+      moved.first += labels.begin;
+      return all.read(moved);
+    };
+  return some;
+}
+
 /// Returns the numbers of all rows: int32 [rows].
 at::Tensor all_rows(const at::Tensor& rows) {
   return at::arange(rows.size(0), rows.options().dtype(at::kInt));
@@ -33,12 +51,20 @@ std::int64_t Transformer::head_values(const MicroInput& in) const {
 }
 
 Transformer::HeadRows Transformer::rows_of_head(const MicroInput& in) const {
-  const std::vector<std::int32_t> numbers = spec_.head.of_sequences() ? last_rows(in.sequences) : in.label_rows;
-  HeadRows rows{sharing_.counts_of(numbers, in.num_tokens())};
-  for (int r = 0; r < sharing_.rank(); ++r) rows.first += rows.counts[static_cast<std::size_t>(r)];
+  const std::vector<std::int32_t> all = spec_.head.of_sequences() ? last_rows(in.sequences) : in.label_rows;
+  const auto place_of = [&](std::int64_t row) { return std::ranges::lower_bound(all, row) - all.begin(); };
+  HeadRows rows;
+  rows.of_context = {place_of(in.first_row), place_of(in.first_row + in.num_tokens()) - place_of(in.first_row)};
+  std::vector<std::int32_t> numbers;  // of the rows that the tensor ranks share
+  for (std::int64_t i = rows.of_context.begin; i < rows.of_context.end(); ++i)
+    numbers.push_back(static_cast<std::int32_t>(all[static_cast<std::size_t>(i)] - in.first_row));
+  rows.counts = sharing_.counts_of(numbers, in.num_tokens());
+  std::int64_t first = 0;
+  for (int r = 0; r < sharing_.rank(); ++r) first += rows.counts[static_cast<std::size_t>(r)];
+  rows.first = rows.of_context.begin + first;
   rows.count = rows.counts[static_cast<std::size_t>(sharing_.rank())];
   std::vector<std::int64_t> here;
-  for (std::int64_t i = rows.first; i < rows.first + rows.count; ++i)
+  for (std::int64_t i = first; i < first + rows.count; ++i)
     here.push_back(numbers[static_cast<std::size_t>(i)] - sharing_.deal(in.num_tokens()).first);
   rows.here = device::upload(here, device());
   return rows;
@@ -53,8 +79,7 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
 
 at::Tensor Transformer::of_all_ranks(const HeadRows& rows, const at::Tensor& y) {
   if (sharing_.alone()) return y;
-  const at::Tensor all =
-      scratch("collected", std::accumulate(rows.counts.begin(), rows.counts.end(), std::int64_t{0}), y.size(1));
+  const at::Tensor all = scratch("collected", rows.of_context.count, y.size(1));
   sharing_.collect(y, rows.counts, all);
   return all;
 }
@@ -75,36 +100,40 @@ void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, co
     const HeadRows rows = rows_of_head(in);
     return sequence_values(head, rows, head_input(head, x.index_select(0, rows.here), rstd), values);
   }
-  if (sharing_.alone())
+  if (alone())
     return ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
   const HeadRows rows = rows_of_head(in);
   const at::Tensor all = of_all_ranks(rows, head_input(head, x.index_select(0, rows.here), rstd));
-  ops::head_forward(all, head.table.value, {all_rows(all), in.labels.targets}, values, workspace_, head_rows_, reader,
-                    vocabulary_);
+  values.zero_();
+  ops::head_forward(all, head.table.value, {all_rows(all), of(in.labels.targets, rows.of_context)}, of(values, rows.of_context),
+                    workspace_, head_rows_, reader_of(reader, rows.of_context), vocabulary_);
+  context_.add(values);
 }
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
                                         const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g,
                                         const ops::LogitsReader& reader) {
   at::Tensor rstd;
-  if (spec_.head.of_sequences() || !sharing_.alone()) {
+  if (spec_.head.of_sequences() || !alone()) {
     const HeadRows rows = rows_of_head(in);
     const at::Tensor own = x.index_select(0, rows.here), y = head_input(head, own, rstd), gy = at::empty_like(own);
     if (spec_.head.of_sequences()) {
       if (values.defined()) sequence_values(head, rows, y, values);
       sequence_gradients(head, rows, y, grad_values, gy);
     } else {
+      if (values.defined()) values.zero_();
       const at::Tensor all = of_all_ranks(rows, y), gall = scratch("partial", all.size(0), all.size(1));
       ops::head_forward_backward({.x = all,
                                   .weight = head.table.value,
-                                  .labels = {all_rows(all), in.labels.targets},
-                                  .grad_logprobs = grad_values,
-                                  .logprobs = values,
+                                  .labels = {all_rows(all), of(in.labels.targets, rows.of_context)},
+                                  .grad_logprobs = of(grad_values, rows.of_context),
+                                  .logprobs = of(values, rows.of_context),
                                   .gx = gall,
                                   .gweight = head.table.grad,
                                   .vocabulary = vocabulary_},
-                                 workspace_, head_rows_, reader);
+                                 workspace_, head_rows_, reader_of(reader, rows.of_context));
       sharing_.add_and_deal(gall, rows.counts, gy);
+      if (values.defined()) context_.add(values);
     }
     return head_input_backward(head, rows, own, rstd, gy, g);
   }
@@ -123,7 +152,7 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
 
 void Transformer::sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values) {
   const Head& kind = spec_.head;
-  if (!sharing_.alone()) values.zero_();
+  if (!alone()) values.zero_();
   const at::Tensor own = rows.of(values, kind.values);
   if (kind.kind == Head::Kind::vector)
     ops::vector_head_forward(y, own);
@@ -132,6 +161,7 @@ void Transformer::sequence_values(const HeadWeights& head, const HeadRows& rows,
   else
     ops::value_head_forward(y, head.table.value, head.bias.value, own);
   sharing_.add(values);
+  context_.add(values);
 }
 
 void Transformer::sequence_gradients(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y,
@@ -147,9 +177,11 @@ void Transformer::sequence_gradients(const HeadWeights& head, const HeadRows& ro
 
 void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {
   at::Tensor rstd;
-  if (sharing_.alone()) return void(rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows)));
+  if (alone()) return void(rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows)));
   const HeadRows here = rows_of_head(in);
-  sharing_.collect(head_input(head, x.index_select(0, here.here), rstd), here.counts, rows);
+  const at::Tensor of_context = context_.alone() ? rows : scratch("collected", here.of_context.count, rows.size(1));
+  sharing_.collect(head_input(head, x.index_select(0, here.here), rstd), here.counts, of_context);
+  context_.collect(of_context, context_.counts_of(in.label_rows, in.sequences.num_rows()), rows);
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

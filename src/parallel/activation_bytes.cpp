@@ -9,13 +9,13 @@ namespace {
 /// Bytes that a layer keeps for its backward pass in addition to its input.
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  const std::int64_t own = spec.share.room(tokens), statistic = compute == at::kDouble ? 8 : 4;
+  const std::int64_t here = spec.context.room(tokens), own = spec.share.room(here), statistic = compute == at::kDouble ? 8 : 4;
   std::int64_t bytes = -own * spec.config.hidden_size * item;  // the first sub-layer's input is the layer's input
   for (const model::SubLayerSpec& sublayer : layer) {
-    const std::int64_t rows = sublayer.on_own_rows ? own : tokens;
+    const std::int64_t rows = sublayer.on_own_rows ? own : here;
     bytes += own * (spec.config.hidden_size * item + statistic);
     for (const model::SavedSpec& saved : sublayer.saved)
-      bytes += (saved.of_norm ? own : rows) * saved.columns *
+      bytes += (saved.of_norm ? own : saved.of_sequences ? tokens : rows) * saved.columns *
                (saved.type == model::SavedType::statistic ? statistic
                 : saved.type == model::SavedType::index   ? 4
                                                           : item);
@@ -52,7 +52,7 @@ std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute,
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return spec.share.room(tokens) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
+  return spec.share.room(spec.context.room(tokens)) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

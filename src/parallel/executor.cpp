@@ -26,10 +26,10 @@ namespace {
 /// Adds the duration of a scope to a counter of computation, and the exchanges in it to another one.
 class ComputationWatch {
  public:
-  ComputationWatch(double& computation, double& exchange, const model::RowSharing& sharing)
-      : watch_(computation), computation_(computation), exchange_(exchange), sharing_(sharing) {}
+  ComputationWatch(double& computation, double& exchange, const model::Transformer& transformer)
+      : watch_(computation), computation_(computation), exchange_(exchange), transformer_(transformer) {}
   ~ComputationWatch() {
-    const double exchanged = sharing_.seconds() - before_;
+    const double exchanged = transformer_.exchange_seconds() - before_;
     computation_ -= exchanged;
     exchange_ += exchanged;
   }
@@ -39,8 +39,8 @@ class ComputationWatch {
  private:
   Stopwatch watch_;
   double &computation_, &exchange_;
-  const model::RowSharing& sharing_;
-  double before_ = sharing_.seconds();
+  const model::Transformer& transformer_;
+  double before_ = transformer_.exchange_seconds();
 };
 
 /// The host waits for its device only in the actions in which the ranks agree.
@@ -78,7 +78,7 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, const Gr
       graphs_(schedule.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
   QFT_ASSERT(!schedule.graphs || (random.lora_dropout == 0.0 && !schedule.offload_inputs),
              "graphs support neither LoRA dropout nor offloaded activations");
-  QFT_ASSERT(!schedule.graphs || transformer.sharing().alone(), "graphs record no exchanges between ranks");
+  QFT_ASSERT(!schedule.graphs || (transformer.sharing().alone() && transformer.context().alone()), "graphs record no exchanges between ranks");
   QFT_ASSERT(schedule.recompute || !schedule.offload_inputs, "offloading layer inputs needs recomputation");
 }
 
@@ -181,14 +181,14 @@ void Executor::gather_experts(int unit, std::span<const std::int64_t> begins) {
 }
 
 void Executor::forward(const Action& action, Pass& pass) {
-  const ComputationWatch watch(times_.forward, times_.exchange, transformer_.sharing());
+  const ComputationWatch watch(times_.forward, times_.exchange, transformer_);
   MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_forward(units_->embedding(BindMode::weights), micro.input(), micro.x());
     if (action.lane == Lane::policy)
       transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
-    if (action.lane == Lane::policy && pass.training()) micro.input().routing.add_up(transformer_.sharing());
+    if (action.lane == Lane::policy && pass.training()) micro.input().routing.add_up(transformer_.sharing(), transformer_.context());
     (action.lane == Lane::reference ? pass.reference_head : pass.head).forward(head_block(action, micro, pass));
   } else {
     forward_layer(action, micro, pass);
@@ -197,7 +197,7 @@ void Executor::forward(const Action& action, Pass& pass) {
 }
 
 void Executor::backward(const Action& action, Pass& pass) {
-  const ComputationWatch watch(times_.backward, times_.exchange, transformer_.sharing());
+  const ComputationWatch watch(times_.backward, times_.exchange, transformer_);
   MicroInFlight& micro = in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_backward(units_->embedding(BindMode::gradients), micro.input(), micro.g());

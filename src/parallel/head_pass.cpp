@@ -32,6 +32,7 @@ class HeadOutput {
     const auto room = [&](at::IntArrayRef shape) { return scratch_.alloc(shape, block.transformer.statistics_dtype()); };
     values = room({count});
     if (kept > 0) rows = room({kept, count});
+    if (kept > 0 && !block.transformer.context().alone()) rows.zero_();
     if (with_grad) grad = room({count});
     if (kept > 0) logits_reader = reader(*objective, block.in, rows, grad, loss_scale);
     reference = lane.take(block.index);
@@ -42,7 +43,11 @@ class HeadOutput {
   HeadOutput(const HeadOutput&) = delete;
   HeadOutput& operator=(const HeadOutput&) = delete;
 
-  Logprobs logprobs() const { return {values, reference, rows}; }
+  /// Call after the head has filled `values` and, through its reader, this context rank's part of `rows`.
+  Logprobs logprobs(const HeadBlock& block) const {
+    if (rows.defined()) block.transformer.context().add(rows);
+    return {values, reference, rows};
+  }
 
   at::Tensor values, rows, grad, reference;
   ops::LogitsReader logits_reader;
@@ -88,7 +93,7 @@ class RowLocalTraining final : public Training {
     }
     b.transformer.head_forward_backward(b.units.head(BindMode::gradients), b.in, b.micro.x(), out.grad, out.values, b.micro.g(),
                                         out.logits_reader);
-    sums_[b.index] = objective_.observe(b.in, out.logprobs(), {});
+    sums_[b.index] = objective_.observe(b.in, out.logprobs(b), {});
   }
 };
 
@@ -100,7 +105,7 @@ class TwoPassTraining final : public Training {
   void forward(const HeadBlock& b) override {
     const HeadOutput out(b, &objective_, /*with_grad=*/false, loss_scale_, lane_);
     b.transformer.head_forward(b.units.head(BindMode::weights), b.in, b.micro.x(), out.values, out.logits_reader);
-    sums_[b.index] = objective_.observe(b.in, out.logprobs(), b.micro.grad_values(out.values.size(0)));
+    sums_[b.index] = objective_.observe(b.in, out.logprobs(b), b.micro.grad_values(out.values.size(0)));
   }
 
   void backward(const HeadBlock& b) override {
@@ -118,7 +123,7 @@ class Evaluation final : public HeadPass {
   void forward(const HeadBlock& b) override {
     const HeadOutput out(b, objective_, /*with_grad=*/false, /*loss_scale=*/1.0, lane_);
     b.transformer.head_forward(b.units.head(BindMode::weights), b.in, b.micro.x(), out.values, out.logits_reader);
-    observe_(out.logprobs());
+    observe_(out.logprobs(b));
   }
 
  private:

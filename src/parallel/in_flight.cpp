@@ -20,7 +20,7 @@ MicroInFlight::MicroInFlight(std::size_t place, Lane lane, const model::Transfor
 void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, model::Arena& scratch) {
   micro_ = micro;
   in_ = &in;
-  reserve(in.num_tokens(), training, scratch);
+  reserve(in.sequences.num_rows(), training, scratch);
   if (auto angles = transformer_.dynamic_angles(in, arena_)) {
     input_with_angles_ = in;
     input_with_angles_.angles = std::move(angles);
@@ -61,7 +61,7 @@ void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& 
   if (needs_gradient && policy_.offload_inputs) offloaded_.keep(call.layer, x);
   if (!keeps_input && !spare_.defined()) spare_ = boundary();
   call.y = keeps_input ? boundary() : spare_;
-  call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, keeps_all ? arena_ : scratch, in_->num_tokens());
+  call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, keeps_all ? arena_ : scratch, in_);
   SavedLayer& kept = layers_[static_cast<std::size_t>(call.layer)];
   kept = {};
   if (keeps_input) kept.x = x;
@@ -76,7 +76,7 @@ void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena&
     const bool last = !needs_gradient || call.layer == 0;
     const at::Tensor x = policy_.offload_inputs ? offloaded_.fetch(call.layer, x_, spare_, last) : kept.x;
     call.y = scratch.alloc(x.sizes(), transformer_.dtype());
-    call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, scratch, in_->num_tokens());
+    call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, scratch, in_);
   } else {
     call.saved = kept.saved;
   }

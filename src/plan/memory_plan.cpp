@@ -51,9 +51,13 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
   return (run.sharding.offload.optimizer ? 0 : sums) + transient;
 }
 
-/// Rows of a micro-batch that a rank has between sub-layers. Outside training, ranks that share matrices all have all rows.
+/// Rows of a micro-batch that the linears of a rank compute. Outside training, ranks that share sequences may decode them whole.
+std::int64_t rows_here(const RunPlan& run) {
+  return run.training ? run.spec->context.room(run.shape.tokens) : run.shape.tokens;
+}
+/// Rows of these that a rank has between sub-layers. Outside training, ranks that share matrices all have all rows.
 std::int64_t own_rows(const RunPlan& run) {
-  return run.training ? run.spec->share.room(run.shape.tokens) : run.shape.tokens;
+  return run.training ? run.spec->share.room(rows_here(run)) : run.shape.tokens;
 }
 
 /// The largest scratch of any sub-layer's operations.
@@ -76,7 +80,7 @@ struct LargestSizes {
   std::int64_t oft_scratch = 0;                             ///< bytes of OFT's scratch
 
   explicit LargestSizes(const RunPlan& run) {
-    const std::int64_t own = own_rows(run), rows = run.shape.tokens, hidden = run.spec->config.hidden_size;
+    const std::int64_t own = own_rows(run), rows = rows_here(run), hidden = run.spec->config.hidden_size;
     std::map<std::string_view, std::int64_t> named = {{"norm", own * hidden}, {"branch", own * hidden}};
     if (own < rows) {
       for (const char* name : {"collected", "partial"}) named[name] = run.spec->share.ranks * own * hidden;
@@ -93,12 +97,13 @@ struct LargestSizes {
           // An accelerator may multiply all experts' rows at once, the CPU one expert's.
           ranks = std::max(ranks, sum * (run.on_cpu ? 1 : group->stack.per_token));
           for (const model::OftRows& part : group->oft)
-            oft_scratch = std::max(oft_scratch, ops::oft_scratch_bytes(run.shape.tokens, group->in(), part.block,
+            oft_scratch = std::max(oft_scratch, ops::oft_scratch_bytes(rows, group->in(), part.block,
                                                                        run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only)
-            named[s.name] = std::max(named[s.name], s.columns * (sublayer.on_own_rows ? own : rows));
+            named[s.name] = std::max(
+                named[s.name], s.columns * (s.of_sequences ? run.shape.tokens : sublayer.on_own_rows ? own : rows));
       }
     for (const auto& [name, elements] : named) scratch += elements;
   }
@@ -159,8 +164,8 @@ struct Temporaries {
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
-    layer = std::max(layer, plain({run.shape.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
-    head += plain({run.shape.tokens, c.hidden_size, 0, head_rows(run), run.spec->vocabulary.count});
+    layer = std::max(layer, plain({rows_here(run), c.hidden_size, c.intermediate_size, 0, 0}));
+    head += plain({rows_here(run), c.hidden_size, 0, head_rows(run), run.spec->vocabulary.count});
   }
 };
 
@@ -183,20 +188,20 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   const std::int64_t item = size_of(run.precision.compute);
   const LargestSizes widest(run);
   std::int64_t elements = widest.scratch;
-  if (run.training && run.random.lora_dropout > 0.0) elements += 2 * widest.input * run.shape.tokens;
+  if (run.training && run.random.lora_dropout > 0.0) elements += 2 * widest.input * rows_here(run);
   const std::int64_t rows = head_rows(run), vocabulary = run.spec->vocabulary.count;
   const Temporaries temporary(run);
   const std::int64_t dora = run.spec->adapter.lora.dora && run.training
-                                ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute,
+                                ? ops::dora_scratch_bytes(rows_here(run), widest.output, run.precision.compute,
                                                           run.random.lora_dropout > 0.0, run.on_cpu)
                                 : 0;
   std::int64_t bytes = elements * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
   if (run.spec->adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;
-    bytes += run.shape.tokens * adapter_rows * item;
+    bytes += rows_here(run) * adapter_rows * item;
     const bool full = trains_matrices(*run.spec);
-    bytes += ops::token_sum_bytes(run.shape.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
+    bytes += ops::token_sum_bytes(rows_here(run), full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
   bytes += rows * ((run.objective.reference_rows ? 2 : 1) * vocabulary + c.hidden_size) * item;
@@ -212,8 +217,8 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;
   };
-  bytes += run.training ? std::max(copied(run.shape.tokens, widest.output), copied(rows, vocabulary))
-                        : copied(run.shape.tokens, widest.input);
+  bytes += run.training ? std::max(copied(rows_here(run), widest.output), copied(rows, vocabulary))
+                        : copied(rows_here(run), widest.input);
   bytes += graph_bytes(run);
   if (!run.training || needs_recompute_arena(run))
     bytes += parallel::recomputed_layer_bytes(*run.spec, run.precision.compute, run.shape.tokens);

@@ -41,7 +41,8 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
 
 plan::RunPlan plan_of(const SmallCase& c, int rank, int ranks) {
   plan::RunPlan run;
-  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks}));
+  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks},
+                                                                  {rank / c.tensor_ranks % c.context_ranks, c.context_ranks}));
   run.precision = c.precision;
   run.rule = &optim::rule_of(c.optim);
   run.hyper = {.eps = c.eps, .weight_decay = 0.01};
@@ -71,7 +72,7 @@ model::Head head_of(const SmallCase& c) {
 
 }  // namespace
 
-model::ModelSpec make_spec(const SmallCase& c, model::Share share) {
+model::ModelSpec make_spec(const SmallCase& c, model::Share share, model::Share context) {
   const std::string text =
       R"({"model_type":")" + c.model_type +
       R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
@@ -105,7 +106,7 @@ model::ModelSpec make_spec(const SmallCase& c, model::Share share) {
   if (!c.tied && !c.reward && !c.vectors && c.labels == 0) freeze.extra_modules = {"lm_head"};
   auto spec =
       model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
-                              c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share);
+                              c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share, context);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;
@@ -234,7 +235,8 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   if (case_.labels > 0) columns.emplace(columns::kTargets, std::move(targets));
   in.set_columns(columns);
   in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_,
-                                     instance_->transformer().sharing());
+                                     instance_->transformer().sharing(), instance_->transformer().context());
+  in.keep_rows_of(instance_->transformer().context());
   return in;
 }
 

@@ -95,18 +95,5 @@ TEST(Degrees, ClaimsOfDataRanksAndWholeMicroBatches) {
   EXPECT_CONTAINS(error_of([&] { c.check_world(20); }), "= 20: set it to 20, or start");
 }
 
-/// Until the engine has it. Export works on files, and no program is asked by Purpose::any.
-TEST(Degrees, OfContextAreGuardedInOnePlace) {
-  const std::string run = "model_name_or_path: m\ndataset: d\noutput_dir: o\n", text = run + "context_parallel: 2\n";
-  for (const Purpose purpose : {Purpose::train, Purpose::eval, Purpose::generate, Purpose::plan, Purpose::check}) {
-    EXPECT_CONTAINS(error_of([&] { load_text(text, {}, purpose); }),
-                    "run.yaml:4: context_parallel is 2, which is not implemented yet: remove the key, or set it to 1");
-    EXPECT_NO_THROW(load_text(run + "tensor_parallel: 2\n", {}, purpose));
-  }
-  EXPECT_NO_THROW(load_text(text));
-  EXPECT_NO_THROW(load_text(text + "export_dir: e\n", {}, Purpose::export_model).check_world(1)) << "reads files";
-  EXPECT_NO_THROW(load_text(run + "context_parallel: 1\n", {}, Purpose::train));
-}
-
 }  // namespace
 }  // namespace qft::config

@@ -47,7 +47,8 @@ config::RunConfig config_of(const Case& c, Files& files) {
 plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engine::ModelSource& source,
                       const comm::Communicator& comm) {
   const comm::Degrees degrees = comm::resolve(c.layout->degrees, comm.size());
-  plan::RunPlan run = engine::plan_of(config, source, model::Share{comm.rank() % degrees.tensor, degrees.tensor});
+  plan::RunPlan run = engine::plan_of(config, source, model::Share{comm.rank() % degrees.tensor, degrees.tensor},
+                                       model::Share{comm.rank() / degrees.tensor % degrees.context, degrees.context});
   run.precision = optim::Precision::fp64();
   run.hyper.weight_decay = 0.01;
   run.sharding = make_sharding(strategy_of(c.layout->strategy), c.way->offload, degrees.replicate * degrees.shard, degrees.shard);

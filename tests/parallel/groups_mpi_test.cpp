@@ -134,34 +134,11 @@ TEST(DataRanks, ReadEachSampleOnceAndTheirOtherRanksTheSame) {
   }
 }
 
-/// Divides the gradients of another objective among ranks that repeat a micro-batch and add their gradients up.
-class SharedGradient final : public Objective {
- public:
-  SharedGradient(std::unique_ptr<Objective> whole, int ranks) : whole_(std::move(whole)), ranks_(ranks) {}
-  ObjectiveKind kind() const override { return whole_->kind(); }
-  double denominator() const override { return whole_->denominator(); }
-  std::span<const std::string_view> metrics() const override { return whole_->metrics(); }
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override {
-    whole_->known_gradient(in, grad);
-    grad.div_(ranks_);
-  }
-  at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override {
-    return whole_->observe(in, logprobs, grad);
-  }
-
- private:
-  std::unique_ptr<Objective> whole_;
-  int ranks_;
-};
-
-Case repeated(Case c, const Sizes& s, std::string_view strategy) {
+Case divided(Case c, const Sizes& s, std::string_view strategy) {
   c.strategy = strategy;
   c.hsdp_group = s.shards;
   c.context_ranks = s.context;
   c.tensor_ranks = s.tensor;
-  c.objective = [context = s.context](const BatchTotals& totals) -> std::unique_ptr<Objective> {
-    return std::make_unique<SharedGradient>(std::make_unique<TokenMeanLoss>(totals), context);
-  };
   return c;
 }
 
@@ -174,11 +151,11 @@ TEST(DataRanks, OfSeveralRanksTrainAsOne) {
     const Reference want = reference(plain);
     for (const Sizes& s : sizes_of(world().size()))
       for (const std::string_view strategy : lora ? kOfLora : kOfFull) {
-        if (s.context == 1 || s.tensor > 1) continue;  // the other tests, and the grid
+        if (s.context == 1 || s.tensor > 1 || s.context > 3) continue;  // the other tests, the grid, more ranks than heads
         if (strategy != "hsdp" && (strategy == "ddp" ? s.shards : s.replicas) > 1) continue;
         SCOPED_TRACE(fmt::format("{}: {} copies x {} shards x {} of a sequence x {} of a matrix, LoRA {}", strategy, s.replicas,
                                  s.shards, s.context, s.tensor, lora));
-        TinyRun run(repeated(plain, s, strategy), world());
+        TinyRun run(divided(plain, s, strategy), world());
         for (int step = 0; step < kSteps; ++step) {
           const StepResult got = run.step(step, 2);
           const StepResult& as = want.steps[static_cast<std::size_t>(step)];

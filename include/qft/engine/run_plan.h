@@ -15,8 +15,10 @@ namespace qft::engine {
 
 /// Returns the part of the plan that does not depend on the machine: model, element types of training, objective, settings. Reads
 /// nothing but the weight files' headers of quantised models. `share`: the rank among those that share matrices; empty: the first
-/// of tensor_parallel ranks, which has most. Throws ConfigError if run file and model do not fit.
-plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> share = {});
+/// of tensor_parallel ranks, which has most. `context`: likewise of context_parallel ranks. Throws ConfigError if run file and
+/// model do not fit.
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> share = {},
+                      std::optional<model::Share> context = {});
 
 /// Resolves the run on these ranks, and checks before anything is allocated whatever the headers of its files show. `batches`:
 /// the largest batches that the loader will produce; if unknown, memory is planned for full rows. Merges adapters into the files

@@ -1,6 +1,7 @@
-// The rows of a micro-batch, divided among the tensor ranks. Between sub-layers each rank holds some consecutive rows. For a
-// sub-layer the ranks collect all rows (all-gather), and each computes a term of every row with its part of the matrices. Then
-// the terms are added up, and each rank gets its own rows of the sum (reduce-scatter).
+// The rows of a micro-batch, divided among ranks. Context ranks divide all rows, and the tensor ranks of each divide its rows.
+// Between sub-layers each rank holds some consecutive rows. For a sub-layer the tensor ranks collect theirs (all-gather), and each
+// computes a term of every row with its part of the matrices. Then the terms are added up, and each rank gets its own rows of the
+// sum (reduce-scatter). Context ranks exchange heads instead (model/head_exchange.h).
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -31,15 +32,15 @@ struct OwnRows {
   void clear_rest(const at::Tensor& buffer) const;
 };
 
-/// Exchanges rows among the tensor ranks, on the device in stream order. A rank alone holds all rows and never exchanges. Tensors
-/// are contiguous. Copies are cheap and share the communicator, which must outlive them. collect(), add_and_deal(), add() and
-/// maximum() are collective.
+/// Exchanges rows among the tensor ranks or the context ranks, on the device in stream order. A rank alone holds all rows and never
+/// exchanges. Tensors are contiguous. Copies are cheap and share the communicator, which must outlive them. collect(),
+/// add_and_deal(), exchange(), add() and maximum() are collective.
 class RowSharing {
  public:
   RowSharing() = default;
   explicit RowSharing(comm::Communicator& ranks);
 
-  /// True if no other rank shares the matrices.
+  /// True if no other rank shares the rows.
   bool alone() const { return ranks_ == nullptr; }
   int rank() const { return alone() ? 0 : ranks_->rank(); }
   int ranks() const { return alone() ? 1 : ranks_->size(); }
@@ -62,6 +63,10 @@ class RowSharing {
   void collect(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const;
   /// own [counts[rank()], ...] = this rank's rows of the sum of `all` over the ranks.
   void add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const;
+
+  /// Sends slice r of `from`, of from_counts[r] elements, to rank r; slice r of `to`, of to_counts[r] elements, comes from there.
+  void exchange(const at::Tensor& from, std::span<const std::int64_t> from_counts, const at::Tensor& to,
+                std::span<const std::int64_t> to_counts) const;
 
   /// Replaces a contiguous tensor, on the device or in host memory, by its sum or its largest values over the ranks.
   void add(const at::Tensor& values) const;

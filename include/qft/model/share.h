@@ -72,6 +72,8 @@ struct Heads {
   /// Returns the heads of a rank. Throws ConfigError if they do not fit, with the largest number of ranks below that
   /// does.
   HeadShare deal(Share share) const;
+  /// Returns the heads of the rank that has fewest, of `ranks` ranks that fit.
+  std::int64_t fewest(int ranks) const;
   /// Return the cut of a dimension with `width` elements for each head, or for each key head. Throw as deal() does.
   Cut cut(Share share, std::int64_t width) const;
   Cut key_cut(Share share, std::int64_t width) const;

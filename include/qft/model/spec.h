@@ -196,6 +196,7 @@ struct ModelSpec {
   Head head = Head::language_model;
   FreezeConfig freeze;  ///< used with Finetuning::freeze
   Share share;          ///< this rank among those that share matrices
+  Share context;        ///< this rank among those that share sequences
   Extent vocabulary;    ///< this rank's rows of the embedding and of lm_head
   bool untied = false;  ///< config.json ties head and embeddings, but the adapter has separate tensors for them
   std::vector<UnitSpec> units;
@@ -227,6 +228,9 @@ struct ModelSpec {
   /// Throws ConfigError if `ranks` tensor ranks cannot share the model's matrices. The message names the first matrices with too
   /// few heads, columns or rows, and the nearest numbers of ranks that can share everything. `weight_storage` as for build().
   void require_share(int ranks, const WeightStorage& weight_storage = {}) const;
+  /// Throws ConfigError if a tensor rank has fewer heads than there are context ranks. The message names the heads, and the
+  /// numbers of context ranks that can share them.
+  void require_context(int ranks, int tensor_ranks, const WeightStorage& weight_storage = {}) const;
 
   /// Throws ConfigError if a name or an expression in `adapter` matches no linear, or if an expression for targets matches a
   /// module that adapters do not wrap. (PEFT handles such modules silently, and not consistently.)
@@ -239,7 +243,7 @@ struct ModelSpec {
   /// if the model's files hold a trainable weight quantised, and as require_share().
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
                          const WeightStorage& weight_storage = {}, Head head = Head::language_model,
-                         const FreezeConfig& freeze = {}, Share share = {});
+                         const FreezeConfig& freeze = {}, Share share = {}, Share context = {});
 };
 
 /// Each group of adjacent tensors starts on this boundary (in elements) of a flat buffer, which keeps vector loads aligned.

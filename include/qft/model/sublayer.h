@@ -56,7 +56,7 @@ struct KernelChoice {
   bool on_cpu() const { return attention == ops::AttentionPath::cpu; }
 };
 
-/// Inputs of a pass over T tokens.
+/// Inputs of a pass over T tokens, or over this rank's T rows of sequences that context ranks share.
 struct LayerPass {
   at::Tensor positions;                   ///< int32 [T]: positions, or other rows of `rope`
   const ops::PackedSequences* sequences;  ///< of the micro-batch; nullptr: decoding
@@ -68,11 +68,14 @@ struct LayerPass {
   RoutingLoss routing_loss = {};
   const ExpertRowsCallback* on_expert_rows = nullptr;  ///< nullptr: all experts' weights are present
   RowSharing sharing = {};                             ///< the ranks that share heads and columns
+  RowSharing context = {};                             ///< the ranks that share sequences
 
   std::int64_t tokens() const { return positions.size(0); }
   /// Leaves out all rows except `own`. `routing` has these rows alone.
   void keep(const OwnRows& own);
-  at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }
+  at::Tensor scratch(const ScratchSpec& spec) const {
+    return workspace.get(spec.name, {spec.of_sequences ? sequences->num_rows() : tokens(), spec.columns}, dtype);
+  }
 };
 
 /// Stateless except for its constructor's arguments. x [T, hidden] is the input of its first linears, out [T, hidden] the output

@@ -4,6 +4,7 @@
 // and sublayer.cpp there.
 #pragma once
 
+#include "qft/model/sequence_heads.h"
 #include "qft/model/share.h"
 
 #include <cstddef>
@@ -89,8 +90,9 @@ enum class SavedType : std::uint8_t { compute, statistic, index };
 struct SavedSpec {
   std::int64_t columns = 0;
   SavedType type = SavedType::compute;
-  bool transposed = false;  ///< [columns, T]
-  bool of_norm = false;     ///< the input of the norm after the sub-layer; has as many rows as x
+  bool transposed = false;    ///< [columns, T]
+  bool of_norm = false;       ///< the input of the norm after the sub-layer; has as many rows as x
+  bool of_sequences = false;  ///< has all rows of the micro-batch, although context ranks share them
 };
 
 /// Scratch memory [T, columns] in compute dtype, used only within one pass of one sub-layer. Sub-layers share it by name.
@@ -98,6 +100,7 @@ struct ScratchSpec {
   const char* name;
   std::int64_t columns = 0;
   bool backward_only = false;
+  bool of_sequences = false;  ///< as in SavedSpec
 };
 
 /// Cost of a pass, without the linears' products, which follow from their sizes.
@@ -117,6 +120,7 @@ struct SubLayerSpec {
   /// The norm applies to the term added to x; the last tensor in `saved` is then the norm's input [T, hidden].
   bool norm_after = false;
   HeadShare heads = {};            ///< of this rank, in attention and in a delta net
+  SequenceShare sequences = {};    ///< of these heads, those with whole sequences on each context rank
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
   /// True: each rank computes its own rows with whole matrices. False: each tensor rank computes a term of all rows.

@@ -62,7 +62,9 @@ struct TokenRange {
   std::int64_t first = 0, count = 0;
 };
 
-/// A micro-batch on the device: T rows of one or more sequences, flat. A row is a token, or a token that two sequences share.
+/// A micro-batch on the device: T rows of one or more sequences, flat. A row is a token, or a token that two sequences share. If
+/// context ranks share the rows, `tokens`, `positions`, `identity` and `lengths` have this rank's; everything else is of the whole
+/// micro-batch.
 struct MicroInput {
   at::Tensor tokens;     ///< int32 [T]
   at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence
@@ -71,6 +73,7 @@ struct MicroInput {
   std::vector<std::int32_t> label_rows;     ///< labels.rows in host memory
   ops::RowIdentity identity;                ///< for dropout and noise; a shared row has its first sequence's identity
   at::Tensor lengths;                       ///< int32 [T]: length of the row's sequence; for noise
+  std::int64_t first_row = 0;               ///< the row of the whole micro-batch that is the first one here
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: the labels of sequence s are [offsets[s], offsets[s + 1])
   /// [I + 1]: likewise, the sequences of each item (a sample, a pair); items are never split.
   std::vector<std::int32_t> item_offsets;
@@ -79,8 +82,10 @@ struct MicroInput {
   std::optional<Angles> angles;
   Routing routing;       ///< for models with experts in training; filled by the layers' forward passes
   InputColumns columns;  ///< for the objective
-  /// Returns the number of computed rows.
+  /// Returns the number of rows that this rank computes.
   std::int64_t num_tokens() const { return tokens.size(0); }
+  /// Leaves out the rows of other context ranks. Call once, after build().
+  void keep_rows_of(const RowSharing& context);
   /// Returns the number of entries that a column of this space has. Tokens count once per sequence, even if they share a row.
   std::int64_t entries(IndexSpace space) const;
   /// Adds a column to `columns`. Throws Error if it has another number of entries than its space.
@@ -120,9 +125,11 @@ class Transformer {
   Transformer& operator=(const Transformer&) = delete;
 
   /// `sharing`: the ranks that share the matrices. Between sub-layers and outside the layers, tensors [rows, hidden] of a
-  /// micro-batch with T rows then have this rank's rows (OwnRows), except while decoding. All functions that take a micro-batch
-  /// are collective over these ranks.
-  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing = {});
+  /// micro-batch with T rows then have this rank's rows (OwnRows), except while decoding. `context`: the ranks that share
+  /// sequences; a micro-batch has this rank's rows of them (MicroInput::keep_rows_of). All functions that take a micro-batch are
+  /// collective over both. Decoding has whole sequences.
+  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing = {},
+              const RowSharing& context = {});
 
   /// Sets how many rows of logits the head holds at a time; 0 (the default): ops::head_chunk_rows().
   void set_logit_rows(std::int64_t rows) { head_rows_ = rows; }
@@ -146,8 +153,9 @@ class Transformer {
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
   /// Returns the tensors for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors in `arena` for
-  /// the rest. `rows`: T of the micro-batch, of which x has this rank's rows; 0: x has all rows, as in decoding.
-  LayerSaved allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena, std::int64_t rows = 0) const;
+  /// the rest. `in`: the micro-batch, of which x has this rank's rows; nullptr: x has all rows, as in decoding.
+  LayerSaved allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena,
+                            const MicroInput* in = nullptr) const;
   /// Computes y = layer(saved.x()) and fills the other tensors of `saved`, which comes from allocate_saved(). y [T, hidden] must
   /// not overlap x. `on_expert_rows`: empty if all weights are present.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
@@ -182,6 +190,9 @@ class Transformer {
 
   const ModelSpec& spec() const { return spec_; }
   const RowSharing& sharing() const { return sharing_; }
+  const RowSharing& context() const { return context_; }
+  /// Returns the seconds that the host has spent in exchanges of rows and heads.
+  double exchange_seconds() const { return sharing_.seconds() + context_.seconds(); }
   at::ScalarType dtype() const { return dtype_; }
   at::ScalarType statistics_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
   c10::Device device() const { return workspace_.device(); }
@@ -227,14 +238,16 @@ class Transformer {
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The rows of a micro-batch that its head reads: of labels, or each sequence's last one.
   struct HeadRows {
-    std::vector<std::int64_t> counts;   ///< of each rank
-    std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of them
+    Extent of_context = {};             ///< this context rank's of them, in the order of all
+    std::vector<std::int64_t> counts;   ///< of each tensor rank of this context rank
+    std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of all
     at::Tensor here = {};               ///< int64 [count]: their places among the rows that this rank holds
     /// Returns this rank's part of `all`, which has `width` numbers for each row.
     at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }
   };
   HeadRows rows_of_head(const MicroInput& in) const;
-  /// Returns all rows [n, hidden] that the head reads, given this rank's rows y. Collective over sharing().
+  bool alone() const { return sharing_.alone() && context_.alone(); }
+  /// Returns all rows [n, hidden] of this context rank that the head reads, given this rank's rows y. Collective over sharing().
   at::Tensor of_all_ranks(const HeadRows& rows, const at::Tensor& y);
   /// Computes the values of all sequences, given the last rows y of this rank's sequences after the final norm.
   void sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values);
@@ -248,7 +261,7 @@ class Transformer {
   at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);
 
   const ModelSpec& spec_;
-  RowSharing sharing_;
+  RowSharing sharing_, context_;
   ops::VocabularyPart vocabulary_;  ///< this rank's part of the embedding's and the head's rows
   std::vector<Code> code_;          ///< by layer
   at::ScalarType dtype_;

@@ -32,7 +32,7 @@ struct SmallCase {
   int group = 1;
   std::string strategy = "ddp";
   int hsdp_group = 1;
-  int context_ranks = 1;  ///< ranks that repeat a data rank's work
+  int context_ranks = 1;  ///< ranks that share a data rank's sequences
   int tensor_ranks = 1;   ///< ranks that share a data rank's matrices
   std::int64_t prefetch_budget = 1;
   parallel::Offload offload{};
@@ -62,7 +62,7 @@ struct SmallCase {
 };
 
 /// Returns a model of three layers with odd widths; `share`: this rank among those that share matrices.
-model::ModelSpec make_spec(const SmallCase& c, model::Share share = {});
+model::ModelSpec make_spec(const SmallCase& c, model::Share share = {}, model::Share context = {});
 
 /// A sequence of the global batch.
 struct Sequence {

@@ -1,9 +1,11 @@
 // Causal self-attention with grouped query heads and rotary embedding. Optional: norms of q and k (Qwen3, OLMo 2), and a gate for
 // each head's columns (Qwen3-Next).
+#include "qft/model/head_exchange.h"
 #include "qft/ops/activation.h"
 #include "qft/ops/norm.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -24,7 +26,7 @@ enum Saved : std::size_t {
   kQStatistic,
   kKStatistic  ///< from kQk on only with norms: q and k normed and rotated, and the norms' statistics
 };
-enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk };
+enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk, kSentQk, kGradSeenAttended, kGradSeenQkv };
 
 /// A sequence's keys and values, allocated once.
 struct KeysAndValues final : DecodeState {
@@ -52,6 +54,8 @@ class Attention final : public SubLayer {
  public:
   Attention(const ModelConfig& c, const SubLayerSpec& spec)
       : SubLayer(spec),
+        seen_(spec.sequences.any() ? spec.sequences.mine() : SequenceHeads{}),
+        seen_qkv_(c.qk_norm != QkNorm::none ? kKStatistic + 1 : kLogSumExp + 1),
         heads_(spec.heads.heads.count),
         kv_heads_(spec.heads.key_heads.count),
         head_dim_(c.head_dim),
@@ -68,14 +72,14 @@ class Attention final : public SubLayer {
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
     project(w, x, pass, s);
-    ops::attention_forward(inputs(s), *pass.sequences, options_, s.tensors[kAttended], s.tensors[kLogSumExp], pass.workspace);
+    attend(pass, s);
     ops::linear_forward(gated(pass, s), w.linears[kOutput].weights, pass.dropout, out, s.lora[kOutput], pass.workspace);
   }
 
   void decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, std::span<const NewTokens> sequences,
               const SubLayerSaved& s, const at::Tensor& out) const override {
     project(w, x, pass, s);
-    const ops::QkvViews in = inputs(s);
+    const ops::QkvViews in = inputs(pass, s);
     std::vector<ops::CachedSequence> cached;
     std::int64_t row = 0;
     for (const NewTokens& sequence : sequences) {
@@ -97,9 +101,7 @@ class Attention final : public SubLayer {
                          pass.dropout, output.grads, pass.workspace);
     if (gated_) ops::head_gate_backward(gattended, s.tensors[kAttended], gates(s.tensors[kQkvRows]), gates(gqkv));
     const ops::QkvViews raw_grads = raw(gqkv), grads = inputs(gqkv, gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv);
-    ops::attention_backward(
-        {.gout = gattended, .in = inputs(s), .out = s.tensors[kAttended], .lse = s.tensors[kLogSumExp], .grads = grads},
-        *pass.sequences, options_, pass.workspace);
+    attend_backward(pass, s, gattended, grads);
     rotate(gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv, pass, ops::RopeDirection::backward);
     if (qk_norm_) {
       const auto before = raw(s.tensors[kQkvRows]);
@@ -142,7 +144,10 @@ class Attention final : public SubLayer {
   std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
                                        const KernelChoice& paths) const override {
     const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
-    return std::max(gate, ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention));
+    const bool all = !spec_.sequences.any();
+    return std::max(gate, ops::attention_scratch_bytes(sizes, all ? heads_ : seen_.heads.count,
+                                                       all ? kv_heads_ : seen_.num_key_heads(), head_dim_, dtype, backward,
+                                                       paths.attention));
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {
@@ -172,10 +177,58 @@ class Attention final : public SubLayer {
   ops::QkvViews inputs(const at::Tensor& rows, const at::Tensor& qk) const {
     return {ops::heads_view(qk, 0, heads_, head_dim_), ops::heads_view(qk, heads_, kv_heads_, head_dim_), raw(rows).v};
   }
-  ops::QkvViews inputs(const SubLayerSaved& s) const { return inputs(s.tensors[kQkvRows], s.tensors[qk_norm_ ? kQk : kQkvRows]); }
+  ops::QkvViews inputs(const LayerPass& pass, const SubLayerSaved& s) const { return inputs(s.tensors[kQkvRows], qk(pass, s)); }
+  /// Returns the rows whose first columns are q and k as attention reads them.
+  at::Tensor qk(const LayerPass& pass, const SubLayerSaved& s) const {
+    if (!qk_norm_) return s.tensors[kQkvRows];
+    return spec_.sequences.any() ? pass.scratch(spec_.scratch[kSentQk]) : s.tensors[kQk];
+  }
+
+  ops::QkvViews seen(const at::Tensor& qkv) const {
+    return ops::split_qkv(qkv, seen_.heads.count, seen_.num_key_heads(), head_dim_);
+  }
+  HeadExchange exchange(const LayerPass& pass) const {
+    return {spec_.sequences, pass.context, pass.sequences->num_rows(), pass.workspace};
+  }
+  std::array<RowsOfHeads, 1> attended(const at::Tensor& rows) const {
+    return {RowsOfHeads{ops::heads_view(rows, 0, heads_, head_dim_)}};
+  }
+  static std::array<RowsOfHeads, 3> parts(const ops::QkvViews& rows) {
+    return {RowsOfHeads{rows.q}, {rows.k, /*of_keys=*/true}, {rows.v, /*of_keys=*/true}};
+  }
+
+  void attend(const LayerPass& pass, const SubLayerSaved& s) const {
+    const at::Tensor &rows = s.tensors[kAttended], &lse = s.tensors[kLogSumExp];
+    if (!spec_.sequences.any())
+      return ops::attention_forward(inputs(pass, s), *pass.sequences, options_, rows, lse, pass.workspace);
+    const at::Tensor &qkv = s.tensors[seen_qkv_], &out = s.tensors[seen_qkv_ + 1];
+    exchange(pass).to_sequences(parts(inputs(pass, s)), qkv);
+    ops::attention_forward(seen(qkv), *pass.sequences, options_, out, lse, pass.workspace);
+    exchange(pass).to_rows(out, attended(rows));
+  }
+
+  void attend_backward(const LayerPass& pass, const SubLayerSaved& s, const at::Tensor& gattended,
+                       const ops::QkvViews& grads) const {
+    const at::Tensor& lse = s.tensors[kLogSumExp];
+    if (!spec_.sequences.any())
+      return ops::attention_backward(
+          {.gout = gattended, .in = inputs(pass, s), .out = s.tensors[kAttended], .lse = lse, .grads = grads}, *pass.sequences,
+          options_, pass.workspace);
+    const at::Tensor gout = pass.scratch(spec_.scratch[kGradSeenAttended]), gqkv = pass.scratch(spec_.scratch[kGradSeenQkv]);
+    exchange(pass).to_sequences(attended(gattended), gout);
+    ops::attention_backward({.gout = gout,
+                             .in = seen(s.tensors[seen_qkv_]),
+                             .out = s.tensors[seen_qkv_ + 1],
+                             .lse = lse,
+                             .grads = seen(gqkv)},
+                            *pass.sequences, options_, pass.workspace);
+    exchange(pass).to_rows(gqkv, parts(grads));
+  }
 
   /// Returns q or k [T, heads, head_dim] in the rows of its norm: one per head, or one per token.
-  at::Tensor normed(const at::Tensor& heads) const { return normed_whole_ ? heads.view({heads.size(0), -1}) : heads; }
+  at::Tensor normed(const at::Tensor& heads) const {
+    return normed_whole_ ? heads.view({heads.size(0), heads.size(1) * heads.size(2)}) : heads;
+  }
   at::Tensor statistic(const SubLayerSaved& s, Saved which) const {
     return normed_whole_ ? s.tensors[which].squeeze(1) : s.tensors[which];
   }
@@ -201,15 +254,17 @@ class Attention final : public SubLayer {
     const at::Tensor& rows = s.tensors[kQkvRows];
     ops::linear_forward(x, w.linears[kQkv].weights, pass.dropout, rows, s.lora[kQkv], pass.workspace);
     if (qk_norm_) {
-      const auto before = raw(rows), after = inputs(s);
+      const auto before = raw(rows), after = inputs(pass, s);
       ops::rms_norm_forward(normed(before.q), w.vectors[kQNorm].value, eps_, normed(after.q), statistic(s, kQStatistic), norm_,
                             of_q(pass));
       ops::rms_norm_forward(normed(before.k), w.vectors[kKNorm].value, eps_, normed(after.k), statistic(s, kKStatistic), norm_,
                             of_k(pass));
     }
-    rotate(qk_norm_ ? s.tensors[kQk] : rows, pass, ops::RopeDirection::forward);
+    rotate(qk(pass, s), pass, ops::RopeDirection::forward);
   }
 
+  SequenceHeads seen_;    ///< the heads of which this rank sees whole sequences, if context ranks share them
+  std::size_t seen_qkv_;  ///< their q, k and v among the saved tensors; attention's output follows
   std::int64_t heads_, kv_heads_, head_dim_, rotary_dim_;
   bool qk_norm_, normed_whole_;
   std::int64_t q_columns_, k_columns_;  ///< of all ranks

@@ -1,13 +1,16 @@
 // The gated delta net of Qwen3-Next and Qwen3.5: a short convolution over q, k and v, the gated delta rule, then a gated norm.
 #include "qft/core/error.h"
+#include "qft/model/head_exchange.h"
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/short_convolution.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kinds.h"
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::model {
@@ -16,8 +19,10 @@ namespace {
 // In the order of the description (kind_specs.cpp).
 enum Linear : std::size_t { kInput, kOutput };
 enum Vector : std::size_t { kFilters, kTimeBias, kLogDecay, kNorm };
-enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates };
-enum Scratch : std::size_t { kConvolved, kNormed, kGradValues, kGradConvolved, kGradRows, kProjected };
+enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates, kSeenRows };
+enum Scratch : std::size_t { kConvolved, kNormed, kGradValues, kGradConvolved, kGradRows, kProjected,
+  // from here on only if context ranks share the heads
+  kSeenConvolved, kSeenValues, kGradSeenConvolved, kGradSeenRows };
 
 /// The last rows before the convolution, and the delta rule's state.
 struct RecurrentState final : DecodeState {
@@ -43,28 +48,75 @@ DeltaNetConfig of_rank(DeltaNetConfig config, const HeadShare& heads) {
   return config;
 }
 
+/// The heads with which convolution, gates and rule compute, and the rows that they read: q | k | v, and b | a from `gates` on.
+struct Mixer {
+  DeltaNetConfig d;
+  std::int64_t gates = 0;
+
+  /// All heads of this rank, in projected rows: q | k | v | gate | b | a.
+  static Mixer of_rows(const DeltaNetConfig& d) { return {d, d.channels() + d.values()}; }
+  /// The heads of which it sees whole sequences, in exchanged rows: q | k | v | b | a.
+  static Mixer of_sequences(DeltaNetConfig d, const SequenceHeads& heads) {
+    d.key_heads = heads.num_key_heads();
+    d.value_heads = heads.heads.count;
+    return {d, d.channels()};
+  }
+
+  ops::DeltaShape shape() const { return {d.key_heads, d.value_heads, d.key_dim, d.value_dim}; }
+  at::Tensor mixed(const at::Tensor& rows) const { return rows.narrow(1, 0, d.channels()); }
+  ops::DeltaGateInputs gate_inputs(const at::Tensor& rows, const at::Tensor& a_log, const at::Tensor& dt_bias) const {
+    return {rows.narrow(1, gates + d.value_heads, d.value_heads), rows.narrow(1, gates, d.value_heads), a_log, dt_bias};
+  }
+  at::Tensor heads(const at::Tensor& values) const { return values.unflatten(1, {d.value_heads, d.value_dim}); }
+  /// Returns q, k and v of convolved rows, or of projected ones.
+  ops::GatedDeltaTensors split(const at::Tensor& convolved) const {
+    const std::int64_t keys = d.key_heads * d.key_dim;
+    const auto key_heads = [&](std::int64_t first) {
+      return convolved.narrow(1, first, keys).unflatten(1, {d.key_heads, d.key_dim});
+    };
+    return {key_heads(0), key_heads(keys), heads(convolved.narrow(1, 2 * keys, d.values())), {}, {}};
+  }
+  ops::GatedDeltaTensors operands(const at::Tensor& convolved, const at::Tensor& decay, const at::Tensor& beta) const {
+    ops::GatedDeltaTensors t = split(convolved);
+    t.g = decay;
+    t.beta = beta;
+    return t;
+  }
+};
+
 class DeltaNet final : public SubLayer {
  public:
   DeltaNet(const ModelConfig& c, const SubLayerSpec& spec)
       : SubLayer(spec),
         d_(of_rank(c.delta_net, spec.heads)),
-        shape_{d_.key_heads, d_.value_heads, d_.key_dim, d_.value_dim},
+        rows_(Mixer::of_rows(d_)),
+        mixer_(spec.sequences.any() ? Mixer::of_sequences(d_, spec.sequences.mine()) : rows_),
         eps_(c.rms_norm_eps) {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
     project(w, x, pass, s);
-    const at::Tensor convolved = pass.scratch(spec_.scratch[kConvolved]);
-    ops::short_convolution_forward(mixed(s.tensors[kRows]), filters(w.vectors[kFilters].value), *pass.sequences, convolved,
-                                   pass.workspace);
-    ops::gated_delta_forward(operands(convolved, s), *pass.sequences, heads(s.tensors[kValues]), states(s, *pass.sequences),
-                             pass.workspace);
+    if (exchanged()) exchange(pass).to_sequences(sent(s.tensors[kRows]), s.tensors[kSeenRows]);
+    const at::Tensor &rows = mixed_rows(s), &decay = s.tensors[kDecay], &beta = s.tensors[kBeta];
+    ops::delta_gates_forward(
+        mixer_.gate_inputs(rows, of_mixer(w.vectors[kLogDecay].value), of_mixer(w.vectors[kTimeBias].value)), decay, beta);
+    const at::Tensor convolved = convolve(w, rows, pass);
+    const at::Tensor values = exchanged() ? pass.scratch(spec_.scratch[kSeenValues]) : s.tensors[kValues];
+    ops::gated_delta_forward(mixer_.operands(convolved, decay, beta), *pass.sequences, mixer_.heads(values),
+                             states(s, *pass.sequences), pass.workspace);
+    if (exchanged()) exchange(pass).to_rows(values, of_values(s.tensors[kValues]));
     finish(w, pass, s, out);
   }
 
   void decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, std::span<const NewTokens> sequences,
               const SubLayerSaved& s, const at::Tensor& out) const override {
     project(w, x, pass, s);
+    const auto of_heads = [&](Saved saved, const char* name) {  // what is saved may be for fewer heads
+      return exchanged() ? statistics(pass, name, pass.tokens(), d_.value_heads) : s.tensors[saved];
+    };
+    const at::Tensor decay = of_heads(kDecay, "delta_gdecay"), beta = of_heads(kBeta, "delta_gbeta");
+    ops::delta_gates_forward(
+        rows_.gate_inputs(s.tensors[kRows], w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), decay, beta);
     std::vector<ops::ConvolvedSequence> rows;
     std::vector<ops::RecurrentSequence> states;
     for (const NewTokens& sequence : sequences) {
@@ -75,8 +127,9 @@ class DeltaNet final : public SubLayer {
       states.push_back({sequence.count, &state.rule});
     }
     const at::Tensor convolved = pass.scratch(spec_.scratch[kConvolved]);
-    ops::short_convolution_decode(mixed(s.tensors[kRows]), filters(w.vectors[kFilters].value), rows, convolved, pass.workspace);
-    ops::gated_delta_decode(operands(convolved, s), states, heads(s.tensors[kValues]), pass.workspace);
+    ops::short_convolution_decode(rows_.mixed(s.tensors[kRows]), filters(w.vectors[kFilters].value), rows, convolved,
+                                  pass.workspace);
+    ops::gated_delta_decode(rows_.operands(convolved, decay, beta), states, rows_.heads(s.tensors[kValues]), pass.workspace);
     finish(w, pass, s, out);
   }
 
@@ -88,34 +141,23 @@ class DeltaNet final : public SubLayer {
     const at::Tensor normed = output.needs_input() ? norm(w, pass, s) : at::Tensor();
     ops::linear_backward({.gy = gout, .x = normed, .saved = s.lora[kOutput], .gx = gvalues}, output.weights, pass.dropout,
                          output.grads, pass.workspace);
-    ops::gated_norm_backward({.gy = heads(gvalues),
-                              .x = heads(values),
+    ops::gated_norm_backward({.gy = rows_.heads(gvalues),
+                              .x = rows_.heads(values),
                               .z = gates(rows),
                               .weight = w.vectors[kNorm].value,
                               .rstd = s.tensors[kStatistic],
-                              .gx = heads(gvalues),
+                              .gx = rows_.heads(gvalues),
                               .gz = gates(grows),
                               .gweight = w.vectors[kNorm].grad},
                              pass.workspace);
-
-    const at::Tensor convolved = pass.scratch(spec_.scratch[kConvolved]),
-                     gconvolved = pass.scratch(spec_.scratch[kGradConvolved]);
-    const Weight& filter = w.vectors[kFilters];
-    ops::short_convolution_forward(mixed(rows), filters(filter.value), *pass.sequences, convolved, pass.workspace);
-    const at::Tensor gdecay = statistics(pass, "delta_gdecay"), gbeta = statistics(pass, "delta_gbeta");
-    ops::GatedDeltaTensors grads = split(gconvolved);
-    grads.g = gdecay;
-    grads.beta = gbeta;
-    ops::gated_delta_backward(heads(gvalues), operands(convolved, s), states(s, *pass.sequences), *pass.sequences, grads,
-                              pass.workspace);
-    ops::short_convolution_backward(gconvolved, mixed(rows), filters(filter.value), *pass.sequences, mixed(grows),
-                                    filters(filter.grad), pass.workspace);
-    ops::DeltaGateInputs gate_grads = gate_inputs(grows, {}, {});
-    gate_grads.a_log = w.vectors[kLogDecay].grad;
-    gate_grads.dt_bias = w.vectors[kTimeBias].grad;
-    ops::delta_gates_backward(gdecay, gbeta, gate_inputs(rows, w.vectors[kLogDecay].value, w.vectors[kTimeBias].value),
-                              gate_grads);
-
+    if (exchanged()) {
+      const at::Tensor gseen = pass.scratch(spec_.scratch[kSeenValues]), gmixed = pass.scratch(spec_.scratch[kGradSeenRows]);
+      exchange(pass).to_sequences(of_values(gvalues), gseen);
+      mix_backward(w, pass, s, gseen, gmixed);
+      exchange(pass).to_rows(gmixed, sent(grows));
+    } else {
+      mix_backward(w, pass, s, gvalues, grows);
+    }
     at::Tensor projected = grows;
     if (d_.by_key_head) {
       projected = pass.scratch(spec_.scratch[kProjected]);
@@ -127,15 +169,15 @@ class DeltaNet final : public SubLayer {
 
   std::unique_ptr<DecodeState> make_state(std::int64_t /*capacity*/, at::ScalarType dtype, c10::Device device) const override {
     auto state = std::make_unique<RecurrentState>();
-    state->shape = shape_;
+    state->shape = rows_.shape();
     state->rows = at::zeros({d_.taps - 1, d_.channels()}, at::TensorOptions().dtype(dtype).device(device));
-    state->rule = ops::GatedDeltaState::make(shape_, statistics_dtype(dtype), device);
+    state->rule = ops::GatedDeltaState::make(state->shape, statistics_dtype(dtype), device);
     return state;
   }
 
   std::int64_t state_bytes(at::ScalarType dtype) const override {
     return (d_.taps - 1) * d_.channels() * static_cast<std::int64_t>(c10::elementSize(dtype)) +
-           ops::GatedDeltaState::bytes(shape_, statistics_dtype(dtype));
+           ops::GatedDeltaState::bytes(rows_.shape(), statistics_dtype(dtype));
   }
 
   std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
@@ -148,50 +190,107 @@ class DeltaNet final : public SubLayer {
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
                        convolution = paths.on_cpu() ? 0
                                                     : ops::short_convolution_scratch_bytes(tokens, sizes.num_sequences(),
-                                                                                           d_.channels(), dtype, backward),
-                       gates = paths.on_cpu() ? 0 : ops::delta_gates_scratch_bytes(sizes.tokens, d_.value_heads, dtype, backward),
+                                                                                           mixer_.d.channels(), dtype, backward),
+                       gates = paths.on_cpu()
+                                   ? 0
+                                   : ops::delta_gates_scratch_bytes(sizes.tokens, mixer_.d.value_heads, dtype, backward),
                        norm = ops::gated_norm_scratch_bytes(sizes.tokens, d_.values(), dtype, paths.on_cpu(), backward);
-    return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +
-           ops::shared_delta_bytes(shape_, sizes.expanded, dtype, backward) +
-           std::max({convolution, gates, norm, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, path, backward)});
+    return (backward ? 2 * sizes.tokens * mixer_.d.value_heads * item : 0) +
+           ops::shared_delta_bytes(mixer_.shape(), sizes.expanded, dtype, backward) +
+           std::max({convolution, gates, norm, ops::gated_delta_scratch_bytes(mixer_.shape(), sizes, dtype, path, backward)});
   }
 
   /// The work depends on the sequences' boundaries.
   bool can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const override { return false; }
 
  private:
-  /// Parts of rows [T, q | k | v | gate | b | a]: the convolution's input, and each value head's gate.
-  at::Tensor mixed(const at::Tensor& rows) const { return rows.narrow(1, 0, d_.channels()); }
-  at::Tensor gates(const at::Tensor& rows) const { return heads(rows.narrow(1, d_.channels(), d_.values())); }
-  at::Tensor heads(const at::Tensor& values) const { return values.unflatten(1, {d_.value_heads, d_.value_dim}); }
-  ops::DeltaGateInputs gate_inputs(const at::Tensor& rows, const at::Tensor& a_log, const at::Tensor& dt_bias) const {
-    const std::int64_t b = d_.channels() + d_.values();
-    return {rows.narrow(1, b + d_.value_heads, d_.value_heads), rows.narrow(1, b, d_.value_heads), a_log, dt_bias};
+  /// Returns each value head's gate in rows [T, q | k | v | gate | b | a].
+  at::Tensor gates(const at::Tensor& rows) const { return rows_.heads(rows.narrow(1, d_.channels(), d_.values())); }
+
+  bool exchanged() const { return spec_.sequences.any(); }
+  HeadExchange exchange(const LayerPass& pass) const {
+    return {spec_.sequences, pass.context, pass.sequences->num_rows(), pass.workspace};
+  }
+  /// Returns the heads of projected rows that are exchanged, in the order of the rows that the mixer reads.
+  std::array<RowsOfHeads, 5> sent(const at::Tensor& rows) const {
+    const ops::GatedDeltaTensors t = rows_.split(rows);
+    const ops::DeltaGateInputs gate = rows_.gate_inputs(rows, {}, {});
+    return {RowsOfHeads{t.q, /*of_keys=*/true}, {t.k, /*of_keys=*/true}, {t.v}, {gate.b.unsqueeze(2)}, {gate.a.unsqueeze(2)}};
+  }
+  std::array<RowsOfHeads, 1> of_values(const at::Tensor& values) const { return {RowsOfHeads{rows_.heads(values)}}; }
+  /// Returns the rows that the mixer reads.
+  const at::Tensor& mixed_rows(const SubLayerSaved& s) const { return s.tensors[exchanged() ? kSeenRows : kRows]; }
+  /// Returns the mixer's elements of a tensor with one for each value head.
+  at::Tensor of_mixer(const at::Tensor& of_heads) const {
+    if (!exchanged() || !of_heads.defined()) return of_heads;
+    const Extent& heads = spec_.sequences.mine().heads;
+    return of_heads.narrow(0, heads.begin, heads.count);
+  }
+  /// Returns views of the mixer's rows of filters, or of their gradient.
+  std::vector<at::Tensor> filters_of_mixer(const at::Tensor& weight) const {
+    std::vector<at::Tensor> parts;
+    const at::Tensor all = filters(weight);
+    const SequenceHeads& mine = spec_.sequences.mine();
+    for (const std::int64_t first : {std::int64_t{0}, d_.key_heads * d_.key_dim})
+      for (const std::int64_t head : mine.key_heads) parts.push_back(all.narrow(0, first + head * d_.key_dim, d_.key_dim));
+    parts.push_back(
+        all.narrow(0, 2 * d_.key_heads * d_.key_dim + mine.heads.begin * d_.value_dim, mine.heads.count * d_.value_dim));
+    return parts;
+  }
+  at::Tensor mixer_filters(const at::Tensor& weight) const {
+    return exchanged() ? at::cat(filters_of_mixer(weight)) : filters(weight);
+  }
+
+  /// Returns the convolved rows of the mixer, in scratch memory.
+  at::Tensor convolve(const SubLayerWeights& w, const at::Tensor& rows, const LayerPass& pass) const {
+    const at::Tensor convolved = pass.scratch(spec_.scratch[exchanged() ? kSeenConvolved : kConvolved]);
+    ops::short_convolution_forward(mixer_.mixed(rows), mixer_filters(w.vectors[kFilters].value), *pass.sequences, convolved,
+                                   pass.workspace);
+    return convolved;
+  }
+
+  /// Writes the gradients of the mixer's rows, given those of the rule's output.
+  void mix_backward(const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s, const at::Tensor& gvalues,
+                    const at::Tensor& grows) const {
+    const at::Tensor& rows = mixed_rows(s);
+    const at::Tensor convolved = convolve(w, rows, pass),
+                     gconvolved = pass.scratch(spec_.scratch[exchanged() ? kGradSeenConvolved : kGradConvolved]);
+    const at::Tensor gdecay = sequence_statistics(pass, "delta_gdecay"), gbeta = sequence_statistics(pass, "delta_gbeta");
+    ops::gated_delta_backward(mixer_.heads(gvalues), mixer_.operands(convolved, s.tensors[kDecay], s.tensors[kBeta]),
+                              states(s, *pass.sequences), *pass.sequences, mixer_.operands(gconvolved, gdecay, gbeta),
+                              pass.workspace);
+    const Weight& filter = w.vectors[kFilters];
+    const bool parts = exchanged() && filter.grad.defined();
+    const at::Tensor value = mixer_filters(filter.value),
+                     grad = parts ? at::zeros(value.sizes(), filter.grad.options()) : filters(filter.grad);
+    ops::short_convolution_backward(gconvolved, mixer_.mixed(rows), value, *pass.sequences, mixer_.mixed(grows), grad,
+                                    pass.workspace);
+    if (parts) {
+      std::int64_t first = 0;
+      for (const at::Tensor& part : filters_of_mixer(filter.grad)) {
+        part.add_(grad.narrow(0, first, part.size(0)));
+        first += part.size(0);
+      }
+    }
+    const Weight &decay = w.vectors[kLogDecay], &bias = w.vectors[kTimeBias];
+    ops::delta_gates_backward(gdecay, gbeta, mixer_.gate_inputs(rows, of_mixer(decay.value), of_mixer(bias.value)),
+                              mixer_.gate_inputs(grows, of_mixer(decay.grad), of_mixer(bias.grad)));
   }
   /// Returns the filters, or their gradient, in the convolution's shape.
   at::Tensor filters(const at::Tensor& weight) const {
     return weight.defined() ? weight.view({d_.channels(), d_.taps}) : at::Tensor();
   }
 
-  ops::GatedDeltaTensors split(const at::Tensor& convolved) const {
-    const std::int64_t keys = d_.key_heads * d_.key_dim;
-    const auto key_heads = [&](std::int64_t first) {
-      return convolved.narrow(1, first, keys).unflatten(1, {d_.key_heads, d_.key_dim});
-    };
-    return {key_heads(0), key_heads(keys), heads(convolved.narrow(1, 2 * keys, d_.values())), {}, {}};
-  }
-  ops::GatedDeltaTensors operands(const at::Tensor& convolved, const SubLayerSaved& s) const {
-    ops::GatedDeltaTensors t = split(convolved);
-    t.g = s.tensors[kDecay];
-    t.beta = s.tensors[kBeta];
-    return t;
-  }
   at::Tensor states(const SubLayerSaved& s, const ops::PackedSequences& sequences) const {
-    const std::int64_t kept = ops::kept_delta_states(sequences), size = d_.value_heads * d_.key_dim * d_.value_dim;
-    return s.tensors[kStates].view(-1).narrow(0, 0, kept * size).view({kept, d_.value_heads, d_.key_dim, d_.value_dim});
+    const DeltaNetConfig& d = mixer_.d;
+    const std::int64_t kept = ops::kept_delta_states(sequences), size = d.value_heads * d.key_dim * d.value_dim;
+    return s.tensors[kStates].view(-1).narrow(0, 0, kept * size).view({kept, d.value_heads, d.key_dim, d.value_dim});
   }
-  at::Tensor statistics(const LayerPass& pass, const char* name) const {
-    return pass.workspace.get(name, {pass.tokens(), d_.value_heads}, statistics_dtype(pass.dtype));
+  static at::Tensor statistics(const LayerPass& pass, const char* name, std::int64_t rows, std::int64_t heads) {
+    return pass.workspace.get(name, {rows, heads}, statistics_dtype(pass.dtype));
+  }
+  at::Tensor sequence_statistics(const LayerPass& pass, const char* name) const {
+    return statistics(pass, name, exchanged() ? pass.sequences->num_rows() : pass.tokens(), mixer_.d.value_heads);
   }
 
   /// Calls f(columns of one kind for all key heads, the same columns in projected rows, which are grouped by key head) for each
@@ -222,14 +321,12 @@ class DeltaNet final : public SubLayer {
     ops::linear_forward(x, w.linears[kInput].weights, pass.dropout, projected, s.lora[kInput], pass.workspace);
     if (d_.by_key_head)
       for_parts(rows, projected, [](const at::Tensor& part, const at::Tensor& of_heads) { part.copy_(of_heads); });
-    ops::delta_gates_forward(gate_inputs(rows, w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), s.tensors[kDecay],
-                             s.tensors[kBeta]);
   }
 
   at::Tensor norm(const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s) const {
     const at::Tensor normed = pass.scratch(spec_.scratch[kNormed]);
-    ops::gated_norm_forward(heads(s.tensors[kValues]), gates(s.tensors[kRows]), w.vectors[kNorm].value, eps_, heads(normed),
-                            s.tensors[kStatistic]);
+    ops::gated_norm_forward(rows_.heads(s.tensors[kValues]), gates(s.tensors[kRows]), w.vectors[kNorm].value, eps_,
+                            rows_.heads(normed), s.tensors[kStatistic]);
     return normed;
   }
 
@@ -238,7 +335,7 @@ class DeltaNet final : public SubLayer {
   }
 
   DeltaNetConfig d_;
-  ops::DeltaShape shape_;
+  Mixer rows_, mixer_;
   double eps_;
 };
 

@@ -4,6 +4,50 @@
 #include "parallelize.h"
 
 namespace qft::model {
+namespace {
+
+/// Attention's tensors if context ranks share its sequences: of each row, q and k until they are sent; of each sequence, the heads
+/// here.
+void exchange_attention(SubLayerSpec& spec, const ModelConfig& c) {
+  const SequenceHeads& mine = spec.sequences.mine();
+  const std::int64_t d = c.head_dim, heads = spec.heads.heads.count * d, keys = spec.heads.key_heads.count * d;
+  const std::int64_t seen = mine.columns(d, false), seen_qkv = seen + 2 * mine.columns(d, true);
+  spec.saved[2] = {.columns = mine.heads.count, .type = SavedType::statistic, .transposed = true, .of_sequences = true};
+  if (c.qk_norm != QkNorm::none) spec.saved[3].columns = 0;  // not needed after the exchange
+  spec.saved.push_back({.columns = seen_qkv, .of_sequences = true});
+  spec.saved.push_back({.columns = seen, .of_sequences = true});
+  if (!c.attention_gate) {
+    spec.scratch.push_back({"gated", 0});
+    spec.scratch.push_back({"gqk", 0, /*backward_only=*/true});
+  }
+  spec.scratch.push_back({"sent_qk", c.qk_norm != QkNorm::none ? heads + keys : 0});
+  spec.scratch.push_back({"whole_gattention", seen, /*backward_only=*/true, /*of_sequences=*/true});
+  spec.scratch.push_back({"whole_gqkv", seen_qkv, /*backward_only=*/true, /*of_sequences=*/true});
+  spec.scratch.push_back({kExchangedHeads, spec.sequences.columns_of_all(d, 2 * d)});
+}
+
+/// Likewise for a delta net: the convolution's input and output and the rule's for the heads here.
+void exchange_delta_net(SubLayerSpec& spec, const DeltaNetConfig& d) {
+  DeltaNetConfig seen = d;
+  seen.key_heads = spec.sequences.mine().num_key_heads();
+  seen.value_heads = spec.sequences.mine().heads.count;
+  const std::int64_t values = seen.values(), channels = seen.channels(), sent = channels + 2 * seen.value_heads,
+                     state = seen.value_heads * d.key_dim * d.value_dim;
+  for (const std::size_t gate : {1, 2})
+    spec.saved[gate] = {.columns = seen.value_heads, .type = SavedType::statistic, .of_sequences = true};
+  spec.saved[5] = {
+      .columns = (state + ops::kDeltaSegment - 1) / ops::kDeltaSegment, .type = SavedType::statistic, .of_sequences = true};
+  spec.saved.push_back({.columns = sent, .of_sequences = true});
+  if (!d.by_key_head) spec.scratch.push_back({"delta_projected", 0});
+  spec.scratch.push_back({"delta_whole_convolved", channels, /*backward_only=*/false, /*of_sequences=*/true});
+  spec.scratch.push_back({"delta_whole_values", values, /*backward_only=*/false, /*of_sequences=*/true});
+  spec.scratch.push_back({"delta_whole_gconvolved", channels, /*backward_only=*/true, /*of_sequences=*/true});
+  spec.scratch.push_back({"delta_whole_grows", sent, /*backward_only=*/true, /*of_sequences=*/true});
+  spec.scratch.push_back({kExchangedHeads, spec.sequences.columns_of_all(d.value_dim + 2, 2 * d.key_dim)});
+}
+
+}  // namespace
+
 SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window, const Dealing& dealing) {
   const Heads heads = attention_heads(c, dealing);
   const Cut asked = heads.cut(dealing.share, asked_dim(c)), of_q = heads.cut(dealing.share, c.head_dim),
@@ -27,6 +71,8 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window, const
     spec.scratch.push_back({"gated", q});
     spec.scratch.push_back({"gqk", q + kv, /*backward_only=*/true});
   }
+  spec.sequences = SequenceShare::deal(num_heads, num_kv_heads, dealing.context);
+  if (spec.sequences.any()) exchange_attention(spec, c);
   const auto h = static_cast<double>(hidden), rotated = static_cast<double>(q + kv), q_size = static_cast<double>(q);
   spec.forward = {.values = 5 * h + (qk_norm ? 4 : 2) * rotated, .pair_operations = 4 * q_size};  // q k^T and p v
   spec.backward = {.values = 6 * h + (qk_norm ? 5 : 2) * rotated, .pair_operations = 10 * q_size};
@@ -62,6 +108,8 @@ SubLayerSpec describe_delta_net(const ModelConfig& c, const Dealing& dealing) {
                   {"delta_gconvolved", channels, /*backward_only=*/true},
                   {"delta_grows", columns, /*backward_only=*/true}};
   if (d.by_key_head) spec.scratch.push_back({"delta_projected", columns});
+  spec.sequences = SequenceShare::deal(d.value_heads, d.key_heads, dealing.context);
+  if (spec.sequences.any()) exchange_delta_net(spec, d);
   const auto h = static_cast<double>(c.hidden_size), all = static_cast<double>(columns), v = static_cast<double>(values);
   // For each chunk, the rule reads and writes a state, and the chunk's products with the state and with itself.
   const auto rule = static_cast<double>(2 * state / ops::kDeltaChunk + channels);

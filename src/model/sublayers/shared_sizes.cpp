@@ -92,7 +92,7 @@ InnerColumns::InnerColumns(const ModelConfig& c, const Dealing& dealing) : count
 std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const Dealing& dealing) {
   std::vector<Shared> shared;
   const Heads heads = config.is_recurrent(index) ? delta_heads(config, dealing) : attention_heads(config, dealing);
-  shared.push_back({heads.what, [heads](int ranks) { return heads.fits(ranks); }});
+  shared.push_back({heads.what, [heads](int ranks) { return heads.fits(ranks); }, [heads](int ranks) { return heads.fewest(ranks); }});
   if (config.is_sparse(index)) return shared;
   const InnerColumns columns(config, dealing);
   shared.push_back({columns.what, [columns](int ranks) { return columns.fit(ranks); }});

@@ -21,11 +21,12 @@ struct Granule {
   std::string why = {};  ///< "self_attn.o_proj is kept as nf4"
 };
 
-/// How tensor ranks share a layer.
+/// How ranks share a layer.
 struct Dealing {
   Share share = {};
   std::string layer = {};                                     ///< for errors: "model.layers.3."
   std::map<std::string, Granule, std::less<>> granules = {};  ///< by the linear's path, if not 1 x 1
+  Share context = {};                                         ///< this rank among those that share sequences
 
   Granule granule_of(std::string_view path) const;
 };
@@ -49,6 +50,8 @@ struct InnerColumns {
 struct Shared {
   std::string what;  ///< for errors: "the 40 inner columns of model.layers.0.mlp"
   std::function<bool(int ranks)> fits;
+  /// Returns the heads of the tensor rank that has fewest, which context ranks share; empty if these are no heads.
+  std::function<std::int64_t(int ranks)> fewest_heads = {};
 };
 /// Returns everything that tensor ranks share of layer `index`.
 std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const Dealing& dealing);

@@ -1,0 +1,34 @@
+#include "qft/model/sequence_heads.h"
+
+#include "qft/core/error.h"
+
+#include <numeric>
+
+namespace qft::model {
+
+SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Share context) {
+  if (context.ranks == 1) return {};
+  QFT_ASSERT(heads >= context.ranks && heads % key_heads == 0, "{} heads of {} key heads for {} context ranks", heads, key_heads,
+             context.ranks);
+  SequenceShare share{.rank = context.rank};
+  const std::int64_t group = heads / key_heads;
+  std::int64_t runs = 0;
+  for (int rank = 0; rank < context.ranks; ++rank) {
+    const Extent mine = model::deal(heads, 1, {rank, context.ranks}, "heads");
+    // Runs of this length begin and end with the rank's heads and with the groups that a key head serves.
+    const std::int64_t run = std::gcd(group, std::gcd(mine.begin, mine.count));
+    SequenceHeads& dealt = share.ranks.emplace_back(SequenceHeads{mine, {}});
+    for (std::int64_t head = mine.begin; head < mine.end(); head += run) dealt.key_heads.push_back(head / group);
+    runs += dealt.num_key_heads();
+  }
+  share.repeats_keys = runs > key_heads;
+  return share;
+}
+
+std::int64_t SequenceShare::columns_of_all(std::int64_t width, std::int64_t key_width) const {
+  std::int64_t columns = 0;
+  for (const SequenceHeads& dealt : ranks) columns += dealt.columns(width, false) + dealt.columns(key_width, true);
+  return columns;
+}
+
+}  // namespace qft::model
