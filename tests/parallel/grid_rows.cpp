@@ -36,7 +36,6 @@ constexpr LayoutRow kLayouts[] = {
     {"ddp", {.replicate = 0, .context = 2, .tensor = 2}},
     {"zero3", {.replicate = 1, .shard = 2, .context = 2, .tensor = 2}},
 };
-constexpr bool kContextRanks = false;  ///< runs can have several
 
 constexpr WayRow kWays[] = {
     {.name = "plain"},
@@ -125,7 +124,6 @@ bool suits(const LayoutRow& layout, int ranks) {
 
 /// Returns whether ranks can share the model's matrices as the layout says.
 bool suits(const LayoutRow& layout, const ModelRow& model) {
-  if (layout.degrees.context > 1 && !kContextRanks) return false;
   const int ranks = layout.degrees.tensor;
   return ranks == 1 || model.tensor.find(static_cast<char>('0' + ranks)) != std::string_view::npos;
 }
