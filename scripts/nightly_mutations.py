@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
-"""Makes one mistake at a time in the sources and runs tests: a test that still passes would miss that mistake. Changes the sources of
-a checkout of its own.
+"""Makes one mistake at a time in the sources and runs tests: a test that still passes would miss that mistake.
 
-    scripts/nightly_mutations.py [--set streams | --set mesh] [--checkout build-mutations] [--only PATTERN] [--list]
+    scripts/nightly_mutations.py [--set streams] [--checkout build-mutations] [--only PATTERN] [--list]
+    scripts/nightly_mutations.py --set mesh [--build build] [--only PATTERN] [--list]
 
 streams: removes every wait, record, pinned allocation, lifetime and choice of a stream; the tests of the simulated device must notice.
-mesh: the mistakes of MESH, which make ranks learn something else than one rank; the grid (tests/parallel/grid.h) must notice.
+The build is of a checkout of its own. Prints a line for each site: caught (and by which test) or SURVIVED; for a survivor that
+EXPLAINED has a reason for, the reason; at the end how many of each.
+mesh: the mistakes of MESH, which make ranks learn something else than one rank; the grid (tests/parallel/grid.h) must notice. Compiles
+only the changed sources of a finished build, in BUILD/mutations. Prints a table: mistake, its first failing case, seconds.
 
-All mistakes are compiled into one build, where the variable QFT_MUTATION says which one is made. Prints a line for each site: caught
-(and by which test) or SURVIVED; for a survivor that EXPLAINED has a reason for, the reason; at the end how many of each. Exit code 1
-where a site survives without one, or a test fails while no mistake is made."""
+All mistakes are compiled into one program, where the variable QFT_MUTATION says which one is made. Exit code 1 where a site survives
+without a reason, or a test fails while no mistake is made."""
 import argparse
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from changed_program import ChangedProgram
 
 ROOT = Path(__file__).resolve().parent.parent
 # Where queued work of a run is ordered. Not the parts that measure or check, whose waits are their subject.
@@ -189,7 +195,7 @@ MESH = [
     ("a reader of logits sees the sums over its own columns", "src/ops/head/head_chunk.cpp", "if (vocabulary.shared()) vocabulary.add(t);", f"if (!{MADE}) ", ""),
     ("dropout begins at feature 0 on each tensor rank", "src/model/adapters/lora_code.cpp", "part.first_feature = ", f"if (!{MADE}) ", ""),
     ("noise on the embeddings begins at the first row on each tensor rank", "src/model/transformer.cpp", "own.of(in.identity.positions)}, own.of(in.lengths)", f"{MADE} ? in.identity.positions.narrow(0, 0, own.count) : ", ""),
-    ("values of sequences begin at the first one on each tensor rank", "src/model/transformer_head.cpp", "rows.first += rows.counts", f"if (!{MADE}) ", ""),
+    ("values of sequences begin at the first one on each tensor rank", "src/model/transformer_head.cpp", "rows.first = rows.of_context.begin + first;", "", f" rows.first -= {MADE} ? first : 0;"),
     ("the balance loss sees the routers of a rank's own rows", "src/parallel/executor.cpp", "micro.input().routing.add_up(", f"if (!{MADE}) ", ""),
     ("the z loss counts once for each tensor rank", "src/model/routing.cpp", "of_tokens(log_sums, *this) * 2.0", "", f" * ({MADE} && rows.defined() ? 2.0 : 1.0)"),
     ("rows behind the micro-batch keep what they had", "src/model/row_sharing.cpp", "all.narrow(0, rows, all.size(0) - rows).zero_();", f"if (!{MADE}) ", ""),
@@ -197,6 +203,37 @@ MESH = [
     ("a norm of all heads counts a key-value head on each of its ranks", "src/model/sublayers/attention.cpp", "spec_.heads.holder == 0", f"{MADE} || ", ""),
     ("DoRA's norms are of this rank's columns", "src/model/adapters/lora_code.cpp", "sharing.add(norms);", f"if (!{MADE}) ", ""),
     ("a norm of all heads is of this rank's", "src/model/sublayers/attention.cpp", "if (!normed_whole_ ||", "", f" {MADE} ||"),
+    ("the label of the last row before a cut is dropped", "src/model/transformer_head.cpp", "in.num_tokens()) - place_of(in.first_row)};", "",
+     f" if ({MADE} && rows.of_context.count > 0 && rows.of_context.end() < std::ssize(all)) --rows.of_context.count;"),
+    ("a context rank behind the first takes the row before a label's", "src/model/transformer_head.cpp", "all[static_cast<std::size_t>(i)] - in.first_row", "",
+     f" - ({MADE} && all[static_cast<std::size_t>(i)] > in.first_row && in.first_row > 0 ? 1 : 0)"),
+    ("context ranks do not add up log-probabilities", "src/model/transformer_head.cpp", "if (values.defined()) context_.add(values);", f"if (!{MADE}) ", ""),
+    ("context ranks do not add up values of sequences", "src/model/transformer_head.cpp", "sharing_.add(values);", "", f" if (!{MADE})"),
+    ("a reader's labels begin at the first one on each context rank", "src/model/transformer_head.cpp", "moved.first += labels.begin;", f"if (!{MADE}) ", ""),
+    ("context ranks do not add up what a reader kept", "src/parallel/head_pass.cpp", "if (rows.defined()) block.transformer.context().add(rows);", f"if (!{MADE}) ", ""),
+    ("positions begin anew at a cut", "src/model/transformer.cpp", "first_row = own.first;", "", f" if ({MADE} && own.count > 0) positions = positions.sub(positions[0]).clamp_min(0);"),
+    ("identities of rows are the first rows' on each context rank", "src/model/transformer.cpp", "own.of(identity.sample_ids)", f"{MADE} ? identity.sample_ids.narrow(0, 0, own.count) : ", ""),
+    ("the balance loss sees the routers of a context rank's rows", "src/model/routing.cpp", "context.add(all);", f"if (!{MADE}) ", ""),
+    ("a router's rows are of the first sequences on each context rank", "src/model/routing.cpp", "own.first += of_context.first;", f"if (!{MADE}) ", ""),
+    ("context ranks get copies of the first key head", "src/model/sequence_heads.cpp", "dealt.key_heads.push_back(head / group", "", f" * ({MADE} ? 0 : 1)"),
+    ("of a key head's copies the last one's gradient remains", "src/model/head_exchange.cpp", "return part.of_keys && share_.repeats_keys;", f"if ({MADE}) return false; ", ""),
+    ("a delta net's keys are sent from its queries' columns", "src/model/sublayers/delta_net.cpp", "{t.k, /*of_keys=*/true}, {t.v}", f"{MADE} ? RowsOfHeads{{t.q, true}} : RowsOfHeads", ""),
+    ("gradients of filters are those of the first channels", "src/model/sublayers/delta_net.cpp", "part.add_(grad.narrow(0, first", "", f" * ({MADE} ? 0 : 1)"),
+    ("filters of values are the first heads' on each context rank", "src/model/sublayers/delta_net.cpp", "mine.heads.begin * d_.value_dim", "", f" * ({MADE} ? 0 : 1)"),
+    ("decays are the first heads' on each context rank", "src/model/sublayers/delta_net.cpp", "return of_heads.narrow(0, heads.begin", "", f" * ({MADE} ? 0 : 1)"),
+    ("copies do not add up the terms of context ranks", "src/parallel/groups.cpp", "const Axes& axes = ", "static const Axes replicas = {Axis::replicate}; ",
+     f"{MADE} && !sharded_ && purpose == Purpose::copies ? replicas : "),
+    ("each context rank speaks", "src/parallel/groups.cpp", "mesh_.coordinate(Axis::context) == 0", f"({MADE} || ", ")"),
+    ("a rule sees this rank's box of a matrix as the matrix", "src/parallel/optimizer_param.cpp", "p.weight_decay ? 1.0 : 0.0, ", "",
+     f"{MADE} && param.is_cut() ? optim::Param{{p.boxes.front().extent, param.stack, param.place}} : "),
+    ("an owner puts boxes of columns together as boxes of rows", "src/optim/owners.cpp", "if (!view.defined()) device::from_boxes(",
+     f"if ({MADE} && !view.defined()) whole.view(-1).narrow(0, std::min(whole.numel() - flat.numel(), t * flat.numel()), flat.numel()).copy_(flat); else ", ""),
+    ("an owner puts each slice at the part's start", "src/optim/owners.cpp", "use(flat.narrow(0, done", "", f" * ({MADE} ? 0 : 1)"),
+    ("a block of codes has the magnitude of a slice", "src/optim/adamw_8bit.cpp", "slices.comm->all_reduce(", f"if (!{MADE}) ", ""),
+    ("quantised columns begin at the row's start", "src/ops/quantized/quantized_copy.cpp", "copy((row + r) * whole.columns + columns.begin", "", f" * ({MADE} ? 0 : 1)"),
+    ("scales of quantised columns are the first blocks'", "src/ops/quantized/quantized_copy.cpp", "scales_.from(first", "", f" * ({MADE} ? 0 : 1)"),
+    ("a box of columns is saved as a box of rows", "src/parallel/whole_tensors.cpp", "device::from_boxes(part,",
+     f"if ({MADE}) whole.view(-1).narrow(0, std::min<std::int64_t>(whole.numel() - count, static_cast<std::int64_t>(from) * count), count).copy_(part); else ", ""),
 ]
 
 
@@ -249,18 +286,21 @@ def sites():
 
 
 class Judge:
-    def __init__(self, checkout, tests):
-        self.build = checkout / "build"
+    """`programs`: the folder of the tests' programs."""
+
+    def __init__(self, programs, tests):
+        self.programs = programs
         self.tests = tests
         self.first_case = ""
         self.environment = {**os.environ, "QFT_DEVICE": "sim", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                            "OMPI_MCA_orte_tmpdir_base": str(self.build / "mpi")}
+                            "OMPI_MCA_orte_tmpdir_base": str(programs / "mpi")}
+        (programs / "mpi").mkdir(exist_ok=True)
         self.seconds = {}
         self.last_in = {}
 
     def passes(self, test, site=-1, limit=1800):
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(test.ranks), str(self.build / "tests" / test.program),
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(test.ranks), str(self.programs / test.program),
                    f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
         environment = {**self.environment, **test.environment, "QFT_MUTATION": str(site)}
         with subprocess.Popen(command, env=environment, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -280,18 +320,20 @@ class Judge:
             ender.cancel()
             return process.wait() in (0, 77) and not failed
 
-    def check_unchanged(self):
-        for test in self.tests:
-            started = time.monotonic()
-            if not self.passes(test):
-                sys.exit(f"false alarm: {test} fails while no mistake is made")
-            self.seconds[str(test)] = time.monotonic() - started
-            print(f"passes without a mistake {self.seconds[str(test)]:4.0f} s  {test}", flush=True)
+    def check_unchanged(self, test):
+        if str(test) in self.seconds:
+            return
+        started = time.monotonic()
+        if not self.passes(test):
+            sys.exit(f"false alarm: {test} fails while no mistake is made{self.first_case and ': ' + self.first_case}")
+        self.seconds[str(test)] = time.monotonic() - started
+        print(f"passes without a mistake {self.seconds[str(test)]:4.0f} s  {test}", flush=True)
 
     def verdict(self, number, site):
         """The first test that fails, or None: first the one that caught the last mistake in this file, then the quick ones."""
-        self.first_case = ""
-        for test in sorted(self.tests, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds[str(t)])):
+        for test in sorted(self.tests, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds.get(str(t), math.inf))):
+            self.check_unchanged(test)
+            self.first_case = ""
             if not self.passes(test, number, limit=60 + 5 * self.seconds[str(test)]):
                 self.last_in[site.path] = str(test)
                 return str(test)
@@ -307,41 +349,59 @@ def reset(checkout):
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", "--quiet", checkout, head], check=True)
 
 
-def insert(checkout, every):
-    """Makes each mistake possible."""
+def with_mistakes(every):
+    """The sources in which each mistake is possible, by path."""
+    texts = {}
     for path in sorted({site.path for site in every}):
         text = (ROOT / path).read_text()
-        if text != (checkout / path).read_text():
-            sys.exit(f"{path} differs from what is committed")
         insertions = [(place, what % number if "%d" in what else what, number) for number, site in enumerate(every) if site.path == path
                       for place, what in site.insertions]
         # Where two begin at one place the later one goes in front; each site closes what it opened behind its own statement.
         for place, what, _ in sorted(insertions, key=lambda i: (i[0], i[2]), reverse=True):
             text = text[:place] + what + text[place:]
-        (checkout / path).write_text(SWITCH + text)
+        texts[path] = SWITCH + text
+    return texts
 
 
-def prepare(checkout, every, tests):
+def checkout_judge(checkout, every):
     """A checkout of the sources as committed, with every mistake in it, built."""
     reset(checkout)
-    insert(checkout, every)
+    for path, text in with_mistakes(every).items():
+        if (ROOT / path).read_text() != (checkout / path).read_text():
+            sys.exit(f"{path} differs from what is committed")
+        (checkout / path).write_text(text)
     if not (checkout / "build").exists():
         for shared in (".venv", "models"):
             if (ROOT / shared).exists() and not (checkout / shared).exists():
                 (checkout / shared).symlink_to(ROOT / shared)
         subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", "-G", "Ninja", "-DQFT_CUDA=OFF"], check=True)
-    judge = Judge(checkout, tests)
-    judge.build.joinpath("mpi").mkdir(exist_ok=True)
-    built = subprocess.run(["ninja", "-C", str(judge.build), "qft_sim", *dict.fromkeys(test.program for test in tests)], capture_output=True, text=True)
+    build = checkout / "build"
+    built = subprocess.run(["ninja", "-C", build, "qft_sim", *dict.fromkeys(test.program for test in TESTS)], capture_output=True, text=True)
     if built.returncode != 0:
         sys.exit(f"the sources do not compile:\n{built.stdout[-3000:]}")
+    judge = Judge(build / "tests", TESTS)
+    for test in TESTS:
+        judge.check_unchanged(test)
+    return judge
+
+
+def mesh_judge(build, every):
+    """The sources as they are here, with every mistake in them, linked with the rest of a build."""
+    folder = build / "mutations"
+    program = ChangedProgram(build, folder, GRID[0].program, {str(ROOT / path): text for path, text in with_mistakes(every).items()})
+    judge = Judge(program.path.parent, GRID)
+    oracles = folder / "oracles"
+    shutil.rmtree(oracles, ignore_errors=True)
+    oracles.mkdir()
+    judge.environment["QFT_GRID_ORACLES"] = str(oracles)
     return judge
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", choices=("streams", "mesh"), default="streams", help="the mistakes to make (default: streams)")
-    parser.add_argument("--checkout", type=Path, default=ROOT / "build-mutations")
+    parser.add_argument("--checkout", type=Path, default=ROOT / "build-mutations", help="streams: where to change and build the sources")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="mesh: a finished build of the sources")
     parser.add_argument("--only", default="", help="a pattern of 'file:line: kind statement'")
     parser.add_argument("--list", action="store_true", help="print the sites, change nothing")
     args = parser.parse_args()
@@ -349,20 +409,23 @@ def main():
     if args.list:
         print(*every, f"{len(every)} sites", sep="\n")
         return
-    judge = prepare(args.checkout.resolve(), every, TESTS if args.set == "streams" else GRID)
-    judge.check_unchanged()
+    judge = checkout_judge(args.checkout.resolve(), every) if args.set == "streams" else mesh_judge(args.build.resolve(), every)
     tried, survived, unexplained = 0, 0, 0
     for number, site in enumerate(every):
         if not re.search(args.only, str(site)):
             continue
         started = time.monotonic()
         verdict = judge.verdict(number, site)
+        seconds = time.monotonic() - started
         reason = EXPLAINED.get((site.path, site.statement))
         tried += 1
         survived += verdict is None
         unexplained += verdict is None and reason is None
-        note = f"\n    {reason}" if reason and not verdict else f"\n    in {judge.first_case}" if judge.first_case else ""
-        print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}{note}", flush=True)
+        if args.set == "mesh":
+            print(f"| {site.statement} | {judge.first_case or verdict or 'SURVIVED'} | {seconds:.0f} |", flush=True)
+        else:
+            note = f"\n    {reason}" if reason and not verdict else ""
+            print(f"{verdict or 'SURVIVED':32} {seconds:4.0f} s  {site}{note}", flush=True)
     print(f"of {tried} sites: {tried - survived} caught, {survived} survive, {unexplained} of them without a reason")
     sys.exit(1 if unexplained else 0)
 

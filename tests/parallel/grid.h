@@ -41,7 +41,8 @@ struct ModelRow {
   std::string_view config;  ///< config.json
   std::string_view tensor;  ///< how many ranks can share its matrices: "2 3"
   bool experts = false, classifies = true;
-  bool in_blocks = false;  ///< ranks can share its matrices in 4 bits, which have 64 numbers in a block
+  /// Its matrices are large, and ranks can share them in 4 bits, which have 64 numbers in a block.
+  bool in_blocks = false;
 };
 
 struct TaskRow {
@@ -50,6 +51,7 @@ struct TaskRow {
   bool of_experts = true;   ///< models with experts have it too
   bool classifies = false;  ///< needs a model that can classify
   bool quantized = false;
+  bool large = false;  ///< its optimizer keeps codes of matrices of 4096 elements or more
 };
 
 std::span<const ModelRow> models();
@@ -63,13 +65,14 @@ struct Case {
 };
 std::string name_of(const Case& c);
 
-/// Returns the case that continues `c`, entry `after` of the list, from a checkpoint: the same model and task under the next
-/// layout of the list that the model suits.
-Case continued(const Case& c, const std::vector<Case>& list, std::size_t after);
+/// A case, and one with the same model and task that continues from its checkpoint.
+struct Entry {
+  Case first, second;
+};
 
 /// Returns this number of ranks' part of a list that covers each pair of rows of two tables, over the numbers of ranks that ctest
-/// starts: each case runs on one of them. With `all` every case that suits the ranks.
-std::vector<Case> cases(int ranks, bool all);
+/// starts: each case runs on one of them. With `all` every case of the list that suits the ranks.
+std::vector<Entry> entries(int ranks, bool all);
 
 /// Files that all runs of the grid share, in a folder that every rank sees.
 class Files {
@@ -109,7 +112,7 @@ struct Oracle {
   std::map<std::string, std::string> files;  ///< by path: the bytes of the saved model or adapter
 };
 
-inline constexpr int kSteps = 2;
+inline constexpr int kSteps = 2, kItems = 7;  ///< items of a step, which sees all of a pack's
 
 /// A run of a case on the ranks of `comm`, which must outlive it. All functions are collective.
 class Run {
@@ -144,9 +147,9 @@ class Run {
 /// Returns the files of a folder by path.
 std::map<std::string, std::string> read_files(const std::filesystem::path& folder);
 
-/// Runs each model and task of `cases` on one rank that keeps everything, one item at a time; the ranks of `world` share the
+/// Runs each model and task of `list` on one rank that keeps everything, one item at a time; the ranks of `world` share the
 /// work. By names of model and task. Collective.
-std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const std::vector<Case>& cases, comm::Communicator& world,
+std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const std::vector<Entry>& list, comm::Communicator& world,
                                                                         Files& files);
 
 }  // namespace qft::parallel::grid

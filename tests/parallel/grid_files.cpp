@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t kVocabulary = 53;
-constexpr int kItems = 11;
 
 std::uint32_t random(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   return ops::philox({a, b, c, 0}, {11, 3})[0];
@@ -55,7 +54,8 @@ void write_model(const fs::path& dir, std::string_view config) {
   for (const auto& file : fs::directory_iterator(tokenizer.path())) fs::copy(file.path(), dir / file.path().filename());
 }
 
-/// Items of 2 to 20 tokens a sequence. Of the labels, some items have one, and one item has none.
+/// Items of 2 to 20 tokens a sequence. Some items have one label: the last token, or the first one of the second half, whose row
+/// is the last one of the first half. One item has none.
 encode::EncodedItem item_of(const config::Stage& stage, int number) {
   encode::EncodedItem item;
   const int sequences = stage.sequences > 0 ? stage.sequences : 2 + number % 3;
@@ -67,8 +67,9 @@ encode::EncodedItem item_of(const config::Stage& stage, int number) {
           random(static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(s)) %
           kVocabulary));
     if (!stage.token_labels) continue;
-    const bool few = number % 4 == 1, none = number == 6 && !stage.has_pairs();
-    sequence.learn(none ? 0 : few ? length - 1 : length / 3, none ? 1 : length);
+    const bool few = number % 4 == 1, middle = number % 4 == 3, none = number == 6 && !stage.has_pairs();
+    const int first = none ? 0 : few ? length - 1 : middle ? (length + 1) / 2 : length / 3;
+    sequence.learn(first, none || middle ? first + 1 : length);
   }
   if (stage.sample == config::SampleKind::feedback)
     item.tags.emplace_back(encode::kFeedbackTag, number % 3 != 0 ? "true" : "false");

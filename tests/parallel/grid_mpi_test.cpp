@@ -47,37 +47,32 @@ double most_apart(std::span<const double> a, std::span<const double> b) {
 class Grid {
  public:
   /// `numbers_only`: without files and checkpoints.
-  Grid(const std::vector<Case>& cases, comm::Communicator& world, bool numbers_only)
-      : cases_(cases), world_(world), numbers_only_(numbers_only), files_(world), oracles_(oracles(cases, world, files_)) {}
+  Grid(const std::vector<Entry>& list, comm::Communicator& world, bool numbers_only)
+      : list_(list), world_(world), numbers_only_(numbers_only), files_(world), oracles_(oracles(list, world, files_)) {}
 
-  /// Compares a case; `resumed`: the case that continues from its checkpoint.
-  void compare(const Case& c, const Case& resumed) {
-    const double started = steady_seconds();
-    const Oracle& want = oracles_.at({c.model->name, c.task->name});
-    const fs::path folder = files_.empty_folder(), saved = files_.empty_folder();
+  void compare(const Entry& entry) {
+    const Oracle& want = oracles_.at({entry.first.model->name, entry.first.task->name});
+    const fs::path folder = files_.empty_folder();
     fs::path checkpoint;
-    where_ = name_of(c);
-    {
-      Run run(c, world_, files_, test::device_under_test());
+    where_ = name_of(entry.first);
+    timed([&] {
+      Run run(entry.first, world_, files_, test::device_under_test());
       const auto tensors = run.tensors();
       for (int s = 0; s < kSteps; ++s) {
         expect_step(run.step(), want.steps[static_cast<std::size_t>(s)], tensors);
         if (s == 0 && !numbers_only_) checkpoint = run.save_checkpoint(folder);
       }
-      expect_weights(run.weights(), want.weights);
-      if (numbers_only_) return note_end(started);
-      run.set_weights(want.weights);
-      run.save(saved);
-      expect_files(saved, want.files);
-    }
-    note_failure();
-    where_ = fmt::format("{}, continued by {}", name_of(c), name_of(resumed));
-    Run run(resumed, world_, files_, test::device_under_test());
-    run.load_checkpoint(checkpoint);
-    run.seek(1);
-    expect_step(run.step(), want.steps[1], run.tensors());
-    expect_weights(run.weights(), want.weights);
-    note_end(started);
+      expect_end(run, want);
+    });
+    if (numbers_only_) return;
+    where_ = fmt::format("{}, which continues {}", name_of(entry.second), name_of(entry.first));
+    timed([&] {
+      Run run(entry.second, world_, files_, test::device_under_test());
+      run.load_checkpoint(checkpoint);
+      run.seek(1);
+      expect_step(run.step(), want.steps[1], run.tensors());
+      expect_end(run, want);
+    });
   }
 
   /// Prints the first case that fails, for scripts/nightly_mutations.py.
@@ -93,7 +88,7 @@ class Grid {
   void report() {
     if (world_.rank() != 0) return;
     std::ranges::sort(seconds_, std::greater());
-    std::printf("grid: %zu cases of %zu layouts x %zu models x %zu tasks on %d ranks\n", cases_.size(),
+    std::printf("grid: %zu cases of %zu layouts x %zu models x %zu tasks on %d ranks\n", seconds_.size(),
                 count([](const Case& c) { return static_cast<const void*>(c.layout); }),
                 count([](const Case& c) { return static_cast<const void*>(c.model); }),
                 count([](const Case& c) { return static_cast<const void*>(c.task); }), world_.size());
@@ -108,12 +103,16 @@ class Grid {
   template <class Of>
   std::size_t count(const Of& of) const {
     std::vector<const void*> all;
-    for (const Case& c : cases_) all.push_back(of(c));
+    for (const Entry& entry : list_)
+      for (const Case* c : {&entry.first, &entry.second}) all.push_back(of(*c));
     std::ranges::sort(all);
     return static_cast<std::size_t>(std::ranges::unique(all).begin() - all.begin());
   }
 
-  void note_end(double started) {
+  template <class Body>
+  void timed(const Body& body) {
+    const double started = steady_seconds();
+    body();
     note_failure();
     seconds_.emplace_back(steady_seconds() - started, where_);
   }
@@ -151,6 +150,16 @@ class Grid {
     expect("weight", most_apart(got, want), kWeightTolerance, "");
   }
 
+  /// Compares weights and saved files.
+  void expect_end(Run& run, const Oracle& want) {
+    expect_weights(run.weights(), want.weights);
+    if (numbers_only_) return;
+    const fs::path saved = files_.empty_folder();
+    run.set_weights(want.weights);
+    run.save(saved);
+    expect_files(saved, want.files);
+  }
+
   void expect_files(const fs::path& folder, const std::map<std::string, std::string>& want) {
     world_.barrier();
     const auto got = read_files(folder);
@@ -158,7 +167,7 @@ class Grid {
     for (const auto& [name, bytes] : want) EXPECT_TRUE(got.contains(name) && got.at(name) == bytes) << name << " of " << where_;
   }
 
-  const std::vector<Case>& cases_;
+  const std::vector<Entry>& list_;
   comm::Communicator& world_;
   bool numbers_only_;
   Files files_;
@@ -171,7 +180,7 @@ class Grid {
 
 /// QFT_GRID=all: every case that suits these ranks, not only their part of the cover; first: ends with the first case that fails;
 /// numbers: compares no files and no resumed runs.
-/// QFT_GRID_ONLY=TEXT: only cases with TEXT in their names.
+/// QFT_GRID_ONLY=TEXT: only entries whose first case has TEXT in its name.
 bool wishes(std::string_view wish) {
   const char* grid = std::getenv("QFT_GRID");
   return grid != nullptr && std::string_view(grid).find(wish) != std::string_view::npos;
@@ -179,14 +188,15 @@ bool wishes(std::string_view wish) {
 
 TEST(Grid, EveryLayoutGivesTheNumbersOfOneRank) {
   log::init({.level = log::Severity::error, .rank = world().rank(), .world_size = world().size()});
-  std::vector<Case> list = cases(world().size(), wishes("all"));
+  std::vector<Entry> list = entries(world().size(), wishes("all"));
   if (const char* only = std::getenv("QFT_GRID_ONLY"))
-    std::erase_if(list, [&](const Case& c) { return name_of(c).find(only) == std::string::npos; });
+    std::erase_if(list, [&](const Entry& entry) { return name_of(entry.first).find(only) == std::string::npos; });
   ASSERT_FALSE(list.empty());
   Grid grid(list, world(), wishes("numbers"));
-  for (std::size_t i = 0; i < list.size() && !(grid.failed() && wishes("first")); ++i) {
+  for (const Entry& entry : list) {
+    if (grid.failed() && wishes("first")) break;
     try {
-      grid.compare(list[i], continued(list[i], list, i));
+      grid.compare(entry);
     } catch (const std::exception&) {
       grid.note_failure(/*threw=*/true);
       throw;

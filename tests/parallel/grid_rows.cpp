@@ -27,6 +27,14 @@ constexpr LayoutRow kLayouts[] = {
     {"zero2", {.replicate = 1, .shard = 0, .tensor = 3}},
     {"ddp", {.replicate = 0, .tensor = 4}},
     {"zero3", {.replicate = 1, .shard = 0, .tensor = 4}},
+    {"ddp", {.replicate = 0, .context = 2}},
+    {"zero1", {.replicate = 1, .shard = 0, .context = 2}},
+    {"zero2", {.replicate = 1, .shard = 0, .context = 2}},
+    {"zero3", {.replicate = 1, .shard = 0, .context = 2}},
+    {"hsdp", {.replicate = 2, .shard = 0, .context = 2}},
+    {"zero2", {.replicate = 1, .shard = 0, .context = 3}},
+    {"ddp", {.replicate = 0, .context = 2, .tensor = 2}},
+    {"zero3", {.replicate = 1, .shard = 2, .context = 2, .tensor = 2}},
 };
 
 constexpr WayRow kWays[] = {
@@ -40,13 +48,14 @@ constexpr WayRow kWays[] = {
 };
 
 /// Widths that divide badly: 6 heads over 2 or 3 key-value heads, a vocabulary of 53. Ranks share matrices evenly, unevenly (3
-/// key-value heads over 2 ranks), or hold copies of a key-value head (2 over 4 ranks: 2, 1, 2 and 1 of the heads).
+/// key-value heads over 2 ranks), or hold copies of a key-value head (2 over 4 ranks: 2, 1, 2 and 1 of the heads). The last one
+/// has 5 blocks of 64 inner columns, and 4 of attention's.
 constexpr ModelRow kModels[] = {
     {"qwen2 tied, windows", R"({"model_type": "qwen2", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": true,
         "use_sliding_window": true, "max_window_layers": 1, "sliding_window": 5})",
      "2 4"},
-    {"qwen3 untied, q/k norms", R"({"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+    {"qwen3 untied, q/k norms", R"({"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53, "tie_word_embeddings": false})",
      "2 3"},
     {"llama biases", R"({"model_type": "llama", "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 2,
@@ -58,23 +67,27 @@ constexpr ModelRow kModels[] = {
         "tie_word_embeddings": false})",
      "2 4"},
     {"qwen3_5 gates, delta nets", R"({"model_type": "qwen3_5_text", "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53,
+        "num_hidden_layers": 2, "full_attention_interval": 2, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53,
         "linear_num_key_heads": 3, "linear_num_value_heads": 6, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
         "tie_word_embeddings": true})",
      "2 3", false, false},
     {"qwen2_moe shared expert", R"({"model_type": "qwen2_moe", "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
+        "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "mlp_only_layers": [1], "tie_word_embeddings": false})",
      "2 4", true},
     {"qwen3_next experts, delta nets", R"({"model_type": "qwen3_next", "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
+        "num_hidden_layers": 2, "full_attention_interval": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "tie_word_embeddings": false})",
      "2", true},
+    {"qwen3 in blocks of 64", R"({"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 320, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 53, "tie_word_embeddings": true})",
+     "2 3 4", false, true, true},
 };
 
+/// Optimizers whose rules see whole matrices stand beside other things that they do not depend on.
 constexpr TaskRow kTasks[] = {
     {"full", "finetuning_type: full\n"},
     {"freeze", "finetuning_type: freeze\nfreeze_trainable_layers: 1\n"},
@@ -83,12 +96,15 @@ constexpr TaskRow kTasks[] = {
     {"OFT", "finetuning_type: oft\noft_block_size: 4\noft_target: all\n", false},
     {"nf4", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nquantization_bit: 4\n", true, false, true},
     {"DPO", "stage: dpo\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\npref_ftx: 0.1\n"},
-    {"KTO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\n"},
+    {"KTO, APOLLO",
+     "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\noptim: apollo_adamw\n"
+     "optim_args: rank=2\n"},
     {"reward model", "stage: rm\nfinetuning_type: full\n"},
     {"classifier", "stage: seq_cls\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nnum_labels: 3\n", true, true},
-    {"DFT", "finetuning_type: full\nuse_dft_loss: true\n"},
-    {"NEFTune", "finetuning_type: full\nneftune_noise_alpha: 3\n"},
-    {"packed rows", "finetuning_type: full\npacking: true\n"},
+    {"DFT, Muon", "finetuning_type: full\nuse_dft_loss: true\noptim: muon\n"},
+    {"NEFTune, Adafactor", "finetuning_type: full\nneftune_noise_alpha: 3\noptim: adafactor\n"},
+    {"packed rows, GaLore", "finetuning_type: full\npacking: true\noptim: galore_adamw\noptim_args: rank=4\n"},
+    {"8-bit AdamW", "finetuning_type: full\noptim: adamw_8bit\n", true, false, false, true},
     {"embedding", "stage: embedding\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nlora_dropout: 0.3\n"},
 };
 
@@ -114,8 +130,8 @@ bool suits(const LayoutRow& layout, const ModelRow& model) {
 
 bool valid(const Case& c) {
   const bool cuts_blocks = c.task->quantized && c.layout->degrees.tensor > 1;
-  return suits(*c.layout, *c.model) && (!cuts_blocks || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) &&
-         (c.model->classifies || !c.task->classifies);
+  return suits(*c.layout, *c.model) && (!(cuts_blocks || c.task->large) || c.model->in_blocks) &&
+         (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
 }
 
 using Choice = std::array<int, 4>;  // indices into the four tables
@@ -134,33 +150,34 @@ std::vector<Choice> product() {
   return all;
 }
 
-/// Returns choices that cover each pair of rows of two tables, greedily.
-std::vector<Choice> pairwise(const std::vector<Choice>& all) {
-  constexpr int kMostRows = 32;
-  const auto pairs = [](const Choice& c) {
-    std::array<int, 6> numbers{};
-    std::size_t next = 0;
-    for (int a = 0; a < 4; ++a)
-      for (int b = a + 1; b < 4; ++b)
-        numbers[next++] = ((a * 4 + b) * kMostRows + c[static_cast<std::size_t>(a)]) * kMostRows + c[static_cast<std::size_t>(b)];
-    return numbers;
-  };
-  std::vector<bool> open(16 * kMostRows * kMostRows);
-  for (const Choice& c : all)
-    for (const int pair : pairs(c)) open[static_cast<std::size_t>(pair)] = true;
-  const auto covers = [&](const Choice& c) {
-    int count = 0;
-    for (const int pair : pairs(c)) count += open[static_cast<std::size_t>(pair)];
-    return count;
-  };
-  std::vector<Choice> cover;
-  for (;;) {
-    const auto best = std::ranges::max_element(all, {}, covers);
-    if (covers(*best) == 0) return cover;
-    for (const int pair : pairs(*best)) open[static_cast<std::size_t>(pair)] = false;
-    cover.push_back(*best);
+/// The pairs of rows of two tables that no case has yet.
+class OpenPairs {
+ public:
+  explicit OpenPairs(const std::vector<Choice>& all) : open_(16 * kMostRows * kMostRows) {
+    for (const Choice& c : all)
+      for (const std::size_t pair : pairs(c)) open_[pair] = true;
   }
-}
+  int count(const Choice& c) const {
+    int count = 0;
+    for (const std::size_t pair : pairs(c)) count += open_[pair];
+    return count;
+  }
+  void close(const Choice& c) {
+    for (const std::size_t pair : pairs(c)) open_[pair] = false;
+  }
+
+ private:
+  static constexpr std::size_t kMostRows = 32;
+  static std::array<std::size_t, 6> pairs(const Choice& c) {
+    std::array<std::size_t, 6> numbers{};
+    std::size_t next = 0;
+    for (std::size_t a = 0; a < 4; ++a)
+      for (std::size_t b = a + 1; b < 4; ++b)
+        numbers[next++] = ((a * 4 + b) * kMostRows + static_cast<std::size_t>(c[a])) * kMostRows + static_cast<std::size_t>(c[b]);
+    return numbers;
+  }
+  std::vector<bool> open_;
+};
 
 /// Returns the number of ranks on which entry `index` of the cover runs.
 int ranks_of(const LayoutRow& layout, std::size_t index) {
@@ -168,6 +185,32 @@ int ranks_of(const LayoutRow& layout, std::size_t index) {
   for (std::size_t i = 0; i < std::size(kRankCounts); ++i)
     if (const int ranks = kRankCounts[(index + i) % std::size(kRankCounts)]; suits(layout, ranks)) return ranks;
   return kManyRanks;
+}
+
+struct Covering {
+  Choice first, second;
+  int ranks;
+};
+
+/// Returns choices that cover each pair of rows of two tables, greedily: the one with most open pairs, and the one with most that
+/// can continue it on the same ranks, under another layout if there is one.
+std::vector<Covering> cover() {
+  const std::vector<Choice> all = product();
+  OpenPairs open(all);
+  std::vector<Covering> cover;
+  for (;;) {
+    const Choice first = *std::ranges::max_element(all, {}, [&](const Choice& c) { return open.count(c); });
+    if (open.count(first) == 0) return cover;
+    open.close(first);
+    const int ranks = ranks_of(kLayouts[first[0]], cover.size());
+    const auto continues = [&](const Choice& c) {
+      const bool can = c[2] == first[2] && c[3] == first[3] && suits(kLayouts[c[0]], ranks);
+      return can ? std::pair(c[0] != first[0], open.count(c)) : std::pair(false, -1);
+    };
+    const Choice second = *std::ranges::max_element(all, {}, continues);
+    open.close(second);
+    cover.push_back({first, second, ranks});
+  }
 }
 
 }  // namespace
@@ -181,24 +224,17 @@ std::span<const TaskRow> tasks() {
 
 std::string name_of(const Case& c) {
   const comm::Degrees& d = c.layout->degrees;
-  return fmt::format("{} ({} x {} x tensor {}), {}, {}, {}", c.layout->strategy, d.replicate, d.shard, d.tensor, c.way->name,
-                     c.model->name, c.task->name);
+  return fmt::format("{} ({} x {} x context {} x tensor {}), {}, {}, {}", c.layout->strategy, d.replicate, d.shard, d.context,
+                     d.tensor, c.way->name, c.model->name, c.task->name);
 }
 
-Case continued(const Case& c, const std::vector<Case>& list, std::size_t after) {
-  for (std::size_t i = 1; i <= list.size(); ++i) {
-    const Case& other = list[(after + i) % list.size()];
-    if (const Case next{other.layout, other.way, c.model, c.task}; valid(next)) return next;
-  }
-  return c;
-}
-
-std::vector<Case> cases(int ranks, bool all) {
-  const auto cover = pairwise(product());
-  std::vector<Case> list;
-  for (std::size_t i = 0; i < cover.size(); ++i) {
-    const Case c = case_of(cover[i]);
-    if (all ? suits(*c.layout, ranks) : ranks_of(*c.layout, i) == ranks) list.push_back(c);
+std::vector<Entry> entries(int ranks, bool all) {
+  std::vector<Entry> list;
+  for (const Covering& c : cover()) {
+    const Case first = case_of(c.first), second = case_of(c.second);
+    const bool suited = suits(*first.layout, ranks), second_suited = suits(*second.layout, ranks);
+    if (all ? suited || second_suited : c.ranks == ranks)
+      list.push_back({suited ? first : second, second_suited ? second : first});
   }
   return list;
 }

@@ -1,5 +1,6 @@
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/exchange.h"
+#include "qft/core/hash.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/run_plan.h"
 #include "qft/io/storage.h"
@@ -8,9 +9,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
 
 #include "config/config_files.h"
 #include "grid.h"
+#include "io/temp_dir.h"
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
@@ -23,18 +28,19 @@ constexpr double kLearningRate = 1e-2;
 
 config::RunConfig config_of(const Case& c, Files& files) {
   const std::string stage = config::load_text(fmt::format("model_name_or_path: x\n{}", c.task->keys)).finetuning.stage;
-  return config::load_text(fmt::format(
-      "model_name_or_path: {}\n"
-      "pack: {}\n"
-      "per_device_train_batch_size: {}\n"
-      "global_batch_size: 11\n"
-      "template: chatml\n"
-      "cutoff_len: 32\n"
-      "seed: 7\n"
-      "moe_aux_loss_coef: 0.3\n"
-      "moe_z_loss_coef: 0.02\n"
-      "{}",
-      files.model(*c.model).string(), files.pack(config::stage_of(stage)).string(), c.way->micro_batch_size, c.task->keys));
+  return config::load_text(
+      fmt::format("model_name_or_path: {}\n"
+                  "pack: {}\n"
+                  "per_device_train_batch_size: {}\n"
+                  "global_batch_size: {}\n"
+                  "template: chatml\n"
+                  "cutoff_len: 32\n"
+                  "seed: 7\n"
+                  "moe_aux_loss_coef: 0.3\n"
+                  "moe_z_loss_coef: 0.02\n"
+                  "{}",
+                  files.model(*c.model).string(), files.pack(config::stage_of(stage)).string(), c.way->micro_batch_size, kItems,
+                  c.task->keys));
 }
 
 /// The part of a plan that depends on files, and an execution that the CPU alone would not choose.
@@ -203,15 +209,27 @@ Oracle oracle_of(const Case& c, Files& files, const fs::path& folder) {
   return oracle;
 }
 
+/// Returns the text that the folder QFT_GRID_ORACLES has under this name. Without the folder: make(). Without the text: make(),
+/// which the folder then has.
+std::string kept_text(const std::string& name, const std::function<std::string()>& make) {
+  const char* folder = std::getenv("QFT_GRID_ORACLES");
+  if (folder == nullptr) return make();
+  const fs::path path = fs::path(folder) / hash_hex(name);
+  if (fs::exists(path)) return test::read_bytes(path);
+  const std::string text = make();
+  std::ofstream(path, std::ios::binary) << text;
+  return text;
+}
+
 }  // namespace
 
-std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const std::vector<Case>& cases, comm::Communicator& world,
+std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const std::vector<Entry>& list, comm::Communicator& world,
                                                                         Files& files) {
   static constexpr LayoutRow kOneRank{"ddp", {}};
   static constexpr WayRow kItemByItem{.name = "one rank"};
   std::vector<Case> all;
   const auto key = [](const Case& c) { return std::pair(c.model->name, c.task->name); };
-  for (const Case& c : cases)
+  for (const auto& [c, second] : list)
     if (std::ranges::find(all, key(c), key) == all.end()) all.push_back({&kOneRank, &kItemByItem, c.model, c.task});
   std::map<std::pair<std::string_view, std::string_view>, Oracle> results;
   std::vector<std::string> texts(all.size());
@@ -222,10 +240,11 @@ std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const st
     const auto self = comm::make_self_communicator();
     Files own(*self, files);
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (owner(i) == world.rank()) {
-        const auto bytes = nlohmann::json::to_cbor(to_json(oracle_of(all[i], own, folders[i])));
-        texts[i].assign(bytes.begin(), bytes.end());
-      }
+      if (owner(i) == world.rank())
+        texts[i] = kept_text(fmt::format("{}, {}", all[i].model->name, all[i].task->name), [&] {
+          const auto bytes = nlohmann::json::to_cbor(to_json(oracle_of(all[i], own, folders[i])));
+          return std::string(bytes.begin(), bytes.end());
+        });
   });
   for (std::size_t i = 0; i < all.size(); ++i)
     results[key(all[i])] = oracle_from(nlohmann::json::from_cbor(comm::broadcast_string(world, std::move(texts[i]), owner(i))));
