@@ -55,7 +55,10 @@ class Planner {
   int group_ranks() const {
     if (config_.parallel.hsdp_group_size > 0)
       return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
-    return plan_.machine ? data_ranks_of_a_node(config_, static_cast<int>(plan_.machine->ranks_per_node)) : 1;
+    if (!plan_.machine) return 1;
+    const auto of_a_node = static_cast<int>(plan_.machine->ranks_per_node);
+    const bool whole = of_a_node % config_.parallel.ranks_of_a_data_rank() == 0;
+    return whole || config_.parallel.strategy == "hsdp" ? data_ranks_of_a_node(config_, of_a_node) : 1;
   }
   bool groups() const {
     const int size = group_ranks();
