@@ -16,10 +16,11 @@ namespace qft::apps {
 namespace {
 
 /// Uses the largest micro-batch of the run's data, unless options override it.
-plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences, int ranks) {
-  const auto data = engine::planned_data(config, ranks);
+plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences,
+                                int data_ranks) {
+  const auto data = engine::planned_data(config, data_ranks);
   const plan::Workload work =
-      data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, ranks, item_sequences);
+      data ? plan::workload_of(*data->schedule, *data->pack) : plan::full_rows(config, data_ranks, item_sequences);
   plan::MeasureOptions o;
   o.tokens = work.largest.tokens;
   o.labels = work.largest.labels;
@@ -63,8 +64,9 @@ int measure(Measured what, comm::Session& session, const config::CommandLine& li
   std::optional<plan::MeasureOptions> options;
   plan::RunPlan run;
   comm::agreed(session.world(), [&, &config = config] {
-    run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training));
-    options = options_of(line, config, run.objective.item_sequences, session.size());
+    // Rates are measured with whole matrices, also if ranks will share them.
+    run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training), model::Share{});
+    options = options_of(line, config, run.objective.item_sequences, config.data_ranks(session.size()));
   });
   plan::Measurement here(session, run, device, *options);
   if (what == Measured::gemm) print(session, line, *options, here.gemm());

@@ -39,9 +39,9 @@ config::CommandSpec spec() {
   return s;
 }
 
-plan::Workload workload(const config::RunConfig& config, int ranks, int item_sequences) {
-  const auto lengths = engine::planned_data(config, ranks);
-  if (!lengths) return plan::full_rows(config, ranks, item_sequences);
+plan::Workload workload(const config::RunConfig& config, int data_ranks, int item_sequences) {
+  const auto lengths = engine::planned_data(config, data_ranks);
+  if (!lengths) return plan::full_rows(config, data_ranks, item_sequences);
   return plan::workload_of(*lengths->schedule, *lengths->pack);
 }
 
@@ -55,7 +55,7 @@ void complete(config::RunConfig& config) {
 plan::Plan planned(const config::RunConfig& config, int ranks, const std::optional<plan::Machine>& machine,
                    const plan::Question& question = {}) {
   plan::RunPlan run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training));
-  plan::Workload work = workload(config, ranks, run.objective.item_sequences);
+  plan::Workload work = workload(config, config.data_ranks(ranks), run.objective.item_sequences);
   return plan::make_plan(config, std::move(run), ranks, machine, std::move(work), plan::process_here(config), question);
 }
 

@@ -4,7 +4,6 @@
 #include "qft/model/sublayer.h"
 #include "qft/ops/dora.h"
 #include "qft/ops/generic.h"
-#include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/oft.h"
 #include "qft/ops/token_sums.h"
@@ -20,7 +19,10 @@
 #include <string_view>
 
 #include "element_size.h"
+#include "exchanges.h"
 #include "gathered_set.h"
+#include "group_sizes.h"
+#include "head_chunk.h"
 #include "transient_gradients.h"
 
 namespace qft::plan {
@@ -31,10 +33,10 @@ constexpr std::int64_t kLayersAhead = 4;
 
 /// Elements of a rank's slice of a buffer in the shard group, and of the whole buffer with padding.
 std::int64_t slice(const RunPlan& run, std::int64_t n) {
-  return n == 0 ? 0 : parallel::Division::share(n, run.sharding.shard_ranks);
+  return n == 0 ? 0 : parallel::Division::share(n, slices_of(run.sharding));
 }
 std::int64_t padded(const RunPlan& run, std::int64_t n) {
-  return run.sharding.strategy.sharded() ? padded_numel(n, run.sharding.shard_ranks) : n;
+  return run.sharding.strategy.sharded() ? padded_numel(n, slices_of(run.sharding)) : n;
 }
 
 /// Returns the device bytes of gradients kept over the step and in flight (`transient`). Adds offloaded gradients to `host`.
@@ -45,7 +47,7 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
     sums += slice(run, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
     whole += padded(run, unit.trainable_numel);
   }
-  const bool staged = item < wide_item && (run.sharding.strategy.sharded() || run.sharding.replicas > 1);
+  const bool staged = item < wide_item && (run.sharding.strategy.sharded() || copies_of(run.sharding) > 1);
   if (!run.sharding.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + run.partial_sums * wide_item);
   if (run.sharding.offload.optimizer) host += sums;
   return (run.sharding.offload.optimizer ? 0 : sums) + transient;
@@ -55,7 +57,7 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
 std::int64_t rows_here(const RunPlan& run) {
   return run.training ? run.spec->context.room(run.shape.tokens) : run.shape.tokens;
 }
-/// Rows of these that a rank has between sub-layers. Outside training, ranks that share matrices all have all rows.
+/// Rows of these that a rank computes in sub-layers with whole matrices. In decoding, ranks that share matrices all have all rows.
 std::int64_t own_rows(const RunPlan& run) {
   return run.training ? run.spec->share.room(rows_here(run)) : run.shape.tokens;
 }
@@ -80,11 +82,12 @@ struct LargestSizes {
   std::int64_t oft_scratch = 0;                             ///< bytes of OFT's scratch
 
   explicit LargestSizes(const RunPlan& run) {
-    const std::int64_t own = own_rows(run), rows = rows_here(run), hidden = run.spec->config.hidden_size;
-    std::map<std::string_view, std::int64_t> named = {{"norm", own * hidden}, {"branch", own * hidden}};
-    if (own < rows) {
-      for (const char* name : {"collected", "partial"}) named[name] = run.spec->share.ranks * own * hidden;
-      if (run.training) named["collected.g"] = run.spec->share.ranks * own * hidden;
+    const std::int64_t own = own_rows(run), rows = rows_here(run), sharers = run.spec->share.ranks;
+    const std::int64_t boundary = run.spec->share.room(rows) * run.spec->config.hidden_size;
+    std::map<std::string_view, std::int64_t> named = {{"norm", boundary}, {"branch", boundary}};
+    if (sharers > 1) {
+      for (const char* name : {"collected", "partial"}) named[name] = sharers * boundary;
+      if (run.training) named["collected.g"] = sharers * boundary;
     }
     for (const model::Layer& layer : run.spec->layers)
       for (const model::SubLayerSpec& sublayer : layer) {
@@ -147,8 +150,7 @@ std::int64_t reference_bytes(const RunPlan& run) {
 /// Rows of logits held at a time.
 std::int64_t head_rows(const RunPlan& run) {
   if (run.spec->head.of_sequences()) return 0;
-  return std::min(run.shape.num_labels(),
-                  run.schedule.head_rows > 0 ? run.schedule.head_rows : ops::head_chunk_rows(run.spec->config.vocab_size));
+  return std::min(run.shape.num_labels(), head_chunk_rows(run));
 }
 
 /// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.
@@ -159,13 +161,17 @@ struct Temporaries {
   std::int64_t layer, head = 0;
 
   explicit Temporaries(const RunPlan& run) : layer(operation_bytes(run)) {
-    if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->vocabulary.count * statistics_bytes(run);
-    if (!run.kernels.plain) return;
     const auto& c = run.spec->config;
+    const std::int64_t sharers = run.spec->share.ranks;
+    if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->vocabulary.count * statistics_bytes(run);
+    if (sharers > 1)  // the labels' rows among a rank's own rows, and their gradient
+      head += 2 * std::min(run.shape.num_labels(), run.spec->share.room(run.shape.tokens)) * c.hidden_size *
+              size_of(run.precision.compute);
+    if (!run.kernels.plain) return;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
-    layer = std::max(layer, plain({rows_here(run), c.hidden_size, c.intermediate_size, 0, 0}));
+    layer = std::max(layer, plain({rows_here(run), c.hidden_size, (c.intermediate_size + sharers - 1) / sharers, 0, 0}));
     head += plain({rows_here(run), c.hidden_size, 0, head_rows(run), run.spec->vocabulary.count});
   }
 };
@@ -270,7 +276,7 @@ TransientPeaks transient_peaks(const RunPlan& run, const parallel::ActionList& l
 
 /// Staging bytes of experts that are gathered separately: ahead, and while compute waits for them.
 std::int64_t staging_bytes(const RunPlan& run) {
-  if (!run.sharding.strategy.weights || run.sharding.shard_ranks == 1) return 0;
+  if (!run.sharding.strategy.weights || slices_of(run.sharding) == 1) return 0;
   const std::int64_t ahead = parallel::max_staging_bytes(*run.spec, run.precision.compute);
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
@@ -280,7 +286,7 @@ std::int64_t staging_bytes(const RunPlan& run) {
 std::int64_t travelling(const RunPlan& run, const optim::Param& param) {
   constexpr std::int64_t kThereAndBack = 5;
   const std::int64_t numel = param.numel(), ranks = run.sharding.tensor_ranks;
-  if (run.sharding.shard_ranks * ranks == 1) return 0;
+  if (slices_of(run.sharding) * ranks == 1) return 0;
   if (ranks == 1) return numel * kThereAndBack;
   return param.is_cut() ? numel * kThereAndBack + numel / ranks : numel * (kThereAndBack + ranks);
 }
@@ -312,7 +318,7 @@ std::int64_t padded_numel(std::int64_t n, int ranks) {
 
 std::vector<parallel::GatheredBytes> gathered_bytes(const RunPlan& run) {
   const std::int64_t item = size_of(run.precision.compute);
-  const bool comes = run.sharding.offload.weights || (run.sharding.strategy.weights && run.sharding.shard_ranks > 1);
+  const bool comes = run.sharding.offload.weights || (run.sharding.strategy.weights && slices_of(run.sharding) > 1);
   std::vector<parallel::GatheredBytes> all;
   for (const auto& unit : run.spec->units)
     all.push_back({comes ? padded(run, unit.frozen_numel) * item + padded(run, unit.packed_bytes) : 0,
@@ -369,6 +375,15 @@ RunPlan reference_passes(const RunPlan& run) {
 
 namespace {
 
+/// Returns the run with the rows of a micro-batch that one of its context ranks computes. Between the exchanges of heads it has
+/// all rows of some heads, which take the same memory.
+RunPlan on_a_context_rank(const RunPlan& run) {
+  RunPlan one = run;
+  one.shape.tokens = context_rows(run);
+  one.shape.labels = std::min(run.shape.labels, one.shape.tokens);
+  return one;
+}
+
 /// Bytes that a separate reference adds if the objective reads rows: a row for each label of a step, and the head, which stays
 /// gathered.
 std::int64_t rows_bytes(const RunPlan& run) {
@@ -383,7 +398,8 @@ std::int64_t rows_bytes(const RunPlan& run) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const RunPlan& run) {
+MemoryPlan plan_memory(const RunPlan& whole) {
+  const RunPlan run = on_a_context_rank(whole);
   MemoryPlan p;
   const std::int64_t item = size_of(run.precision.compute);
   const auto units = gathered_bytes(run);
@@ -430,7 +446,7 @@ MemoryPlan plan_memory(const RunPlan& run) {
   const Temporaries temporary(run);
   if (!run.on_cpu) p.peak_overlap = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
-  const MemoryPlan reference = plan_memory(reference_passes(run));
+  const MemoryPlan reference = plan_memory(reference_passes(whole));
   p.reference = reference.total() + (run.objective.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
   if (!run.on_cpu) p.peak_overlap += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps

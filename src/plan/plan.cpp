@@ -42,7 +42,7 @@ class Planner {
   void run() {
     for (const Strategy& strategy : parallel::strategies()) {
       if (!question_.only.empty() && strategy.name != question_.only) continue;
-      if (data_ranks() == 1 && strategy.sharded()) continue;
+      if (sharing_ranks(config_, plan_.ranks) == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
       if (graphs_ && !strategy.has_fixed_addresses()) continue;
       for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
@@ -55,7 +55,10 @@ class Planner {
   int group_ranks() const {
     if (config_.parallel.hsdp_group_size > 0)
       return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
-    return plan_.machine ? data_ranks_of_a_node(config_, static_cast<int>(plan_.machine->ranks_per_node)) : 1;
+    if (!plan_.machine) return 1;
+    const auto of_a_node = static_cast<int>(plan_.machine->ranks_per_node);
+    const bool whole = of_a_node % config_.parallel.ranks_of_a_data_rank() == 0;
+    return whole || config_.parallel.strategy == "hsdp" ? data_ranks_of_a_node(config_, of_a_node) : 1;
   }
   bool groups() const {
     const int size = group_ranks();
@@ -156,14 +159,14 @@ class Planner {
     row.staged = on_host() ? footprint.staged : 0;
     row.process = process() + footprint.kernels;
     row.needed = process() + footprint.needed + staged_beside(footprint);
-    if (question_.costs) {
+    if (question_.longest) {
       const BatchShape& largest = plan_.workload.largest;
       const std::int64_t tokens = std::max(largest.tokens, largest.expanded),
                          each = (tokens + plan_.sequences - 1) / plan_.sequences;
       row.longest = longest(strategy, group, row.run.fits ? 0 : each);
-      // The bytes do not depend on the machine, so any machine will do.
-      row.time = simulate(row.run, plan_.machine.value_or(any_machine()), plan_.workload);
     }
+    // The bytes do not depend on the machine, so any machine will do.
+    if (question_.times) row.time = simulate(row.run, plan_.machine.value_or(any_machine()), plan_.workload);
     plan_.rows.push_back(std::move(row));
   }
 

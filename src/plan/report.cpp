@@ -154,26 +154,34 @@ std::string fits_table(const Plan& plan) {
 std::string time_table(const Plan& plan) {
   const bool timed = plan.machine.has_value();
   double most = 0;
-  for (const Row& row : plan.rows) most = std::max({most, row.time.gather_bytes, row.time.reduce_bytes});
+  for (const Row& row : plan.rows)
+    most = std::max({most, row.time.gather_bytes, row.time.reduce_bytes, row.time.tensor_bytes, row.time.context_bytes});
   const Unit unit = Unit::of(most);
   const auto received = [unit](auto member) {
     return [unit, member](const Row& row) { return unit.text(std::round(row.time.*member)); };
   };
   const auto seconds = [](auto value) { return [value](const Row& row) { return seconds_text(std::invoke(value, row.time)); }; };
+  const bool tensor = any_row(plan, [](const Row& row) { return row.time.tensor_bytes > 0; }),
+             context = any_row(plan, [](const Row& row) { return row.time.context_bytes > 0; });
   std::string text =
       table(timed ? "a step: what a rank receives, and seconds" : "a step: what a rank receives", plan.rows,
             {{fmt::format("weights {}", unit.name), received(&StepTime::gather_bytes)},
              {fmt::format("gradients {}", unit.name), received(&StepTime::reduce_bytes)},
+             {fmt::format("tensor {}", unit.name), received(&StepTime::tensor_bytes), tensor},
+             {fmt::format("context {}", unit.name), received(&StepTime::context_bytes), context},
              {"step s", seconds(&StepTime::step), timed},
              {"compute s", seconds(&StepTime::compute), timed},
              {"link s", seconds(&StepTime::wire), timed},
              {"weight wait s", seconds(&StepTime::gather_wait), timed},
              {"grad wait s", seconds(&StepTime::reduce_wait), timed},
+             {"tensor wait s", seconds(&StepTime::tensor_wait), timed && tensor},
+             {"context wait s", seconds(&StepTime::context_wait), timed && context},
              {"serial s", seconds(&StepTime::serial), timed},
              {"tokens/s", [](const Row& row) { return fmt::format("{:.0f}", row.time.tokens / row.time.step); }, timed}});
   if (timed)
     text +=
         "link: the busiest link's transfers; waits: compute waits for weights, for gradients; serial: if nothing overlapped\n";
+  if (tensor || context) text += "tensor, context: exchanges of the ranks that share matrices, sequences\n";
   return text;
 }
 
@@ -206,6 +214,14 @@ std::string machine_text(const Plan& plan) {
                             threads_text(plan));
 }
 
+/// "8 ranks", or "8 ranks, 4 data ranks of 2 each"
+std::string ranks_text(const Plan& plan) {
+  const auto& sharding = plan.rows.front().run.sharding;
+  const int together = sharding.tensor_ranks * sharding.context_ranks;
+  const std::string all = count_noun(plan.ranks, "rank");
+  return together == 1 ? all : fmt::format("{}, {} of {} each", all, count_noun(plan.ranks / together, "data rank"), together);
+}
+
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const auto& m = row.memory();
   const StepTime& t = row.time;
@@ -214,6 +230,8 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
                                  {"micro_batches", row.run.micro_batches},
                                  {"shard_ranks", row.run.sharding.shard_ranks},
                                  {"replicas", row.run.sharding.replicas},
+                                 {"context_ranks", row.run.sharding.context_ranks},
+                                 {"tensor_ranks", row.run.sharding.tensor_ranks},
                                  {"recompute", row.run.schedule.recompute},
                                  {"asked", row.requested}};
   json["memory"] = {{"weights", m.weights},     {"gathered", m.gathered},       {"gradients", m.gradients},
@@ -221,14 +239,24 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
                     {"reference", m.reference}, {"apart", m.peak_overlap},      {"host", m.host},
                     {"staged", row.staged},     {"process", row.process},       {"kernels", row.run.footprint.kernels},
                     {"total", row.needed}};
-  json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
+  json["bytes"] = {{"weights", std::llround(t.gather_bytes)},
+                   {"gradients", std::llround(t.reduce_bytes)},
+                   {"tensor", std::llround(t.tensor_bytes)},
+                   {"context", std::llround(t.context_bytes)}};
   if (plan.available > 0) {
     json["fits"] = row.run.fits;
     json["longest_sequence"] = row.longest;
   }
   if (plan.machine)
-    json["seconds"] = {{"step", t.step},          {"compute", t.compute}, {"wire", t.wire},          {"gather", t.gather_wait},
-                       {"reduce", t.reduce_wait}, {"serial", t.serial()}, {"transfers", t.transfers}};
+    json["seconds"] = {{"step", t.step},
+                       {"compute", t.compute},
+                       {"wire", t.wire},
+                       {"gather", t.gather_wait},
+                       {"reduce", t.reduce_wait},
+                       {"tensor", t.tensor_wait},
+                       {"context", t.context_wait},
+                       {"serial", t.serial()},
+                       {"transfers", t.transfers}};
   return json;
 }
 
@@ -241,7 +269,7 @@ std::string to_text(const Plan& plan) {
   if (!plan.notes.empty()) text += "\n";
   text += fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
                       format_count(static_cast<double>(plan.run.spec->num_params(false))),
-                      format_count(static_cast<double>(plan.run.spec->num_params(true))), count_noun(plan.ranks, "rank"),
+                      format_count(static_cast<double>(plan.run.spec->num_params(true))), ranks_text(plan),
                       plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
   if (std::ranges::any_of(plan.rows, &Row::requested)) text += "\n* what the run file asks for\n";

@@ -144,7 +144,7 @@ class Resolver {
     std::vector<RunPlan> all;
     const bool deterministic = config_.training.deterministic, graphs = run_.schedule.graphs;
     std::string_view last;
-    for (const std::string_view name : automatic_strategies(config_.data_ranks(machine_.ranks), deterministic))
+    for (const std::string_view name : automatic_strategies(sharing_ranks(config_, machine_.ranks), deterministic))
       if (const parallel::Strategy& s = parallel::strategy_of(name); s.has_fixed_addresses() || !graphs) {
         all.push_back(evaluated(s, asked_));
         last = name;
@@ -237,7 +237,7 @@ class Resolver {
     const auto& t = config_.training;
     std::vector<std::string> all;
     const std::string_view strategy = run.sharding.strategy.name;
-    if (strategy != "zero3" && config_.data_ranks(machine_.ranks) > 1)
+    if (strategy != "zero3" && sharing_ranks(config_, machine_.ranks) > 1)
       all.push_back(fmt::format("strategy: zero3 instead of {}", strategy));
     if (!run.schedule.recompute) all.emplace_back("gradient_checkpointing: true");
     if (run.schedule.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", run.schedule.group));
@@ -278,6 +278,10 @@ std::string precision_warning(const optim::Precision& precision, bool on_cpu) {
   if (!on_cpu || precision.compute != at::kHalf) return {};
   return "fp16 on CPUs is some 40 times slower than bf16, because CPUs have no fast fp16 products: set bf16: true instead of "
          "fp16: true";
+}
+
+int sharing_ranks(const config::RunConfig& config, int ranks) {
+  return config.data_ranks(ranks) * static_cast<int>(config.parallel.context_parallel);
 }
 
 std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic) {

@@ -9,7 +9,9 @@
 #include <optional>
 
 #include "element_size.h"
+#include "exchanges.h"
 #include "gathered_set.h"
+#include "group_sizes.h"
 #include "wire.h"
 
 namespace qft::plan {
@@ -17,6 +19,9 @@ namespace {
 
 using parallel::Action;
 using parallel::ActionKind;
+
+/// The links of a rank: to ranks with other slices, to copies, to host memory, and along the tensor and the context axis.
+constexpr std::size_t kLinks = 5;
 
 /// Bytes that a rank receives of a buffer that a group shares.
 double received(double bytes, int ranks) {
@@ -28,8 +33,13 @@ class Simulator {
   Simulator(const RunPlan& run, const Machine& machine)
       : run_(run),
         machine_(machine),
-        shard_(link_of(machine, run.sharding.shard_ranks, 1)),
-        replicas_(link_of(machine, run.sharding.replicas, run.sharding.shard_ranks)),
+        slices_(slices_of(run.sharding)),
+        copies_(copies_of(run.sharding)),
+        tensor_(link_of(machine, run.sharding.tensor_ranks, 1)),
+        context_(link_of(machine, run.sharding.context_ranks, run.sharding.tensor_ranks)),
+        shard_(link_of(machine, slices_, run.sharding.tensor_ranks)),
+        replicas_(link_of(machine, copies_, run.sharding.tensor_ranks * slices_)),
+        owners_(link_of(machine, slices_ * run.sharding.tensor_ranks, 1)),
         host_({machine.host_device_gb_s * 1e9, 0}),
         units_(gathered_bytes(run)),
         gathered_set_(units_),
@@ -44,8 +54,14 @@ class Simulator {
   const StepTime& total() const { return total_; }
   StepTime& total() { return total_; }
   /// Busy seconds of each link.
-  std::array<double, 3> busy() const { return {shard_.busy(), replicas_.busy(), host_.busy()}; }
-  double alone() const { return shard_.alone() + replicas_.alone() + host_.alone() + agreed_; }
+  std::array<double, kLinks> busy() const {
+    return {shard_.busy() + owners_.busy(), replicas_.busy(), host_.busy(), tensor_.busy(), context_.busy()};
+  }
+  double alone() const {
+    double all = agreed_;
+    for (const Wire* wire : {&shard_, &replicas_, &host_, &tensor_, &context_, &owners_}) all += wire->alone();
+    return all;
+  }
 
   /// Plays a training step.
   void play(const StepShape& step) {
@@ -89,10 +105,12 @@ class Simulator {
         break;
       case ActionKind::forward:
         compute(forward_of(action));
+        exchange(exchanges_of(run_, action, micro(action)));
         break;
       case ActionKind::backward:
         compute(backward_work(*run_.spec, action.target, micro(action), run_.precision.compute, run_.schedule.recompute,
                               action.needs_gradient, run_.objective.kind));
+        exchange(exchanges_of(run_, action, micro(action)));
         break;
       case ActionKind::reduce:
         reduce(action.target);
@@ -115,7 +133,8 @@ class Simulator {
     return work;
   }
 
-  void compute(const Work& work) { compute(seconds(work, machine_, run_.precision.compute)); }
+  /// Context ranks divide a micro-batch's rows evenly, and its heads in attention.
+  void compute(const Work& work) { compute(seconds(work, machine_, run_.precision.compute) / run_.sharding.context_ranks); }
   void compute(double takes) {
     total_.compute += takes;
     const Wire& busiest = shard_.free() > replicas_.free() ? shard_ : replicas_;
@@ -128,11 +147,20 @@ class Simulator {
     now_ = std::max(now_, time);
   }
 
+  /// Compute waits for the whole exchange.
+  void exchange(const Exchanges& all) {
+    total_.tensor_bytes += all.tensor.bytes;
+    total_.context_bytes += all.context.bytes;
+    wait_until(tensor_.start(now_, all.tensor.bytes, all.tensor.hops), total_.tensor_wait);
+    wait_until(context_.start(now_, all.context.bytes, all.context.hops), total_.context_wait);
+  }
+
   /// Waits for a unit. Decodes its quantised part: reads the stored form and writes the decoded one.
   void acquire(const Action& action) {
     const auto decoded = static_cast<double>(gather(action).decoded);
     wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
-    if (decoded > 0) compute({.bytes = decoded + static_cast<double>(unit(action.target).packed_bytes)});
+    const Work decoding{.bytes = decoded + static_cast<double>(unit(action.target).packed_bytes)};
+    if (decoded > 0) compute(seconds(decoding, machine_, run_.precision.compute));
   }
 
   /// Gathers a unit from the other ranks; with offloading first copies this rank's slice from host memory (the whole unit if
@@ -142,18 +170,17 @@ class Simulator {
     const auto bytes = static_cast<double>(brought.gathered());
     if (bytes == 0.0) return brought;
     double sets_out = now_;
-    if (run_.sharding.offload.weights)
-      sets_out = host_.start(now_, run_.sharding.strategy.weights ? bytes / run_.sharding.shard_ranks : bytes, 0);
+    if (run_.sharding.offload.weights) sets_out = host_.start(now_, run_.sharding.strategy.weights ? bytes / slices_ : bytes, 0);
     double& arrival = arrival_[static_cast<std::size_t>(action.target)];
     arrival = std::max(arrival, sets_out);
-    if (run_.sharding.shard_ranks > 1 && run_.sharding.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
+    if (slices_ > 1 && run_.sharding.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
     return brought;
   }
 
   double all_gather(double at, double bytes) {
-    const double travels = received(bytes, run_.sharding.shard_ranks);
+    const double travels = received(bytes, slices_);
     total_.gather_bytes += travels;
-    return shard_.start(at, travels, run_.sharding.shard_ranks - 1);
+    return shard_.start(at, travels, slices_ - 1);
   }
 
   double all_reduce(Wire& wire, double bytes, int ranks) {
@@ -170,24 +197,24 @@ class Simulator {
       if (--open_units_[bucket] == 0) reduce_bucket(static_cast<int>(bucket));
       return;
     }
-    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, run_.sharding.shard_ranks));
+    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, slices_));
     double done = now_;
-    if (run_.sharding.shard_ranks > 1) {
-      const double travels = received(padded * wide_item(), run_.sharding.shard_ranks);
+    if (slices_ > 1) {
+      const double travels = received(padded * wide_item(), slices_);
       total_.reduce_bytes += travels;
-      done = shard_.start(now_, travels, run_.sharding.shard_ranks - 1);
+      done = shard_.start(now_, travels, slices_ - 1);
     }
-    if (run_.sharding.offload.optimizer) done = host_.start(done, elements / run_.sharding.shard_ranks * wide_item(), 0);
+    if (run_.sharding.offload.optimizer) done = host_.start(done, elements / slices_ * wide_item(), 0);
     reductions_.push_back(done);
     while (run_.sharding.strategy.gradients && reductions_.size() > parallel::kMaxReductionsInFlight) complete_oldest();
   }
 
   void reduce_bucket(int bucket) {
-    if (run_.sharding.replicas <= 1) return;
+    if (copies_ <= 1) return;
     double bytes = 0;
     for (std::size_t u = 0; u < buckets_.size(); ++u)
       if (buckets_[u] == bucket) bytes += static_cast<double>(run_.spec->units[u].trainable_numel) * wide_item();
-    reductions_.push_back(all_reduce(replicas_, bytes, run_.sharding.replicas));
+    reductions_.push_back(all_reduce(replicas_, bytes, copies_));
   }
 
   void complete_oldest() {
@@ -198,23 +225,22 @@ class Simulator {
   /// Waits for the reductions, sums over replicas, the ranks' agreement, the update, and the gathers of updated weights.
   void finish() {
     while (!reductions_.empty()) complete_oldest();
+    exchange(exchanges_of_update(run_));
     double trainable = 0;
     for (const auto& u : run_.spec->units) trainable += static_cast<double>(u.trainable_numel);
-    const double owned = run_.sharding.strategy.optimizer ? trainable / run_.sharding.shard_ranks : trainable;
-    if (run_.sharding.strategy.sharded() && run_.sharding.replicas > 1)
-      wait_until(all_reduce(replicas_, owned * wide_item(), run_.sharding.replicas), total_.reduce_wait);
-    const Link& slowest = run_.sharding.replicas > 1 ? replicas_.link() : shard_.link();
-    const int ranks = run_.sharding.shard_ranks * run_.sharding.replicas;
-    if (ranks > 1) {  // the ranks agree on three numbers
+    const double owned = run_.sharding.strategy.optimizer ? trainable / slices_ : trainable;
+    if (run_.sharding.strategy.sharded() && copies_ > 1)
+      wait_until(all_reduce(replicas_, owned * wide_item(), copies_), total_.reduce_wait);
+    const Link& slowest = copies_ > 1 ? replicas_.link() : slices_ > 1 ? shard_.link() : tensor_.link();
+    if (slices_ * copies_ * run_.sharding.tensor_ranks > 1) {  // the ranks agree on three numbers
       agreed_ += 2 * slowest.latency;
       wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);
     }
     update(owned);
-    if (run_.sharding.strategy.weights || run_.sharding.shard_ranks == 1 || run_.sharding.offload.weights) return;
+    if (run_.sharding.strategy.weights || slices_ == 1 || run_.sharding.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
       if (const auto n = run_.spec->units[u].trainable_numel; n > 0)
-        arrival_[u] =
-            all_gather(now_, static_cast<double>(padded_numel(n, run_.sharding.shard_ranks)) * size_of(run_.precision.compute));
+        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, slices_)) * size_of(run_.precision.compute));
   }
 
   /// The rule reads and writes gradient, master and state, and writes the weight; the norm reads the gradient once more.
@@ -240,17 +266,18 @@ class Simulator {
 
   /// Gradients of whole parameters travel to their owners, which compute the update, and back.
   void send_to_owners(double bytes, double operations) {
-    if (const int ranks = run_.sharding.shard_ranks * run_.sharding.tensor_ranks; ranks > 1 && bytes > 0) {
+    if (const int ranks = slices_ * run_.sharding.tensor_ranks; ranks > 1 && bytes > 0) {
       const double travels = 2 * received(bytes, ranks);
       total_.reduce_bytes += travels;
-      wait_until(shard_.start(now_, travels, 2), total_.reduce_wait);
+      wait_until(owners_.start(now_, travels, 2), total_.reduce_wait);
     }
     if (operations > 0) compute(operations / machine_.matmul_flops(run_.precision.compute));
   }
 
   const RunPlan& run_;
   const Machine& machine_;
-  Wire shard_, replicas_, host_;
+  int slices_, copies_;
+  Wire tensor_, context_, shard_, replicas_, owners_, host_;
   std::vector<parallel::GatheredBytes> units_;
   GatheredSet gathered_set_;
   parallel::Schedule training_;
@@ -283,7 +310,11 @@ StepTime simulate(const RunPlan& run, const Machine& machine, const Workload& wo
   const auto now = [](const Simulator& p) { return p.now(); };
   const auto alone = [](const Simulator& p) { return p.alone(); };
   const auto busy_of = [&](std::size_t link) { return sum_of([link](const Simulator& p) { return p.busy()[link]; }); };
-  const auto links = [&] { return std::array{busy_of(0), busy_of(1), busy_of(2)}; };
+  const auto links = [&] {
+    std::array<double, kLinks> all{};
+    for (std::size_t link = 0; link < kLinks; ++link) all[link] = busy_of(link);
+    return all;
+  };
   play(workload.steps.front());  // ends with frozen weights in flight, as every step does
   for (Simulator& p : simulators) p.total() = {};
   const double start = sum_of(now), alone_before = sum_of(alone);
@@ -291,17 +322,18 @@ StepTime simulate(const RunPlan& run, const Machine& machine, const Workload& wo
   const bool others = workload.steps.size() > 1;
   for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) play(workload.steps[i]);
   StepTime t;
-  for (double StepTime::* part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
-                                  &StepTime::reduce_bytes, &StepTime::tokens})
-    t.*part = sum_of([&](const Simulator& p) { return p.total().*part; });
+  constexpr std::array kSums = {&StepTime::compute,      &StepTime::gather_wait,  &StepTime::reduce_wait,
+                                &StepTime::tensor_wait,  &StepTime::context_wait, &StepTime::gather_bytes,
+                                &StepTime::reduce_bytes, &StepTime::tensor_bytes, &StepTime::context_bytes,
+                                &StepTime::tokens};
+  for (double StepTime::* part : kSums) t.*part = sum_of([&](const Simulator& p) { return p.total().*part; });
   t.step = sum_of(now) - start;
   t.transfers = sum_of(alone) - alone_before;
   const auto busy = links();
   for (std::size_t link = 0; link < busy.size(); ++link) t.wire = std::max(t.wire, busy[link] - busy_before[link]);
   const auto steps = static_cast<double>(others ? workload.steps.size() - 1 : 1);
-  for (double* value :
-       {&t.step, &t.compute, &t.wire, &t.transfers, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens})
-    *value /= steps;
+  for (double StepTime::* part : kSums) t.*part /= steps;
+  for (double* value : {&t.step, &t.wire, &t.transfers}) *value /= steps;
   return t;
 }
 

@@ -26,7 +26,7 @@ void TransientGradients::add(std::int64_t bytes) {
 
 void TransientGradients::use(int unit) {
   const std::int64_t n = run_.spec->units[static_cast<std::size_t>(unit)].trainable_numel;
-  const std::int64_t bytes = (run_.sharding.strategy.sharded() ? padded_numel(n, run_.sharding.shard_ranks) : n) * item_;
+  const std::int64_t bytes = (run_.sharding.strategy.sharded() ? padded_numel(n, slices_of(run_.sharding)) : n) * item_;
   if (bytes > 0 && open_.emplace(unit, bytes).second) add(bytes);
 }
 

@@ -4,6 +4,7 @@
 #include "qft/core/units.h"
 #include "qft/plan/resolve.h"
 
+#include "degrees.h"
 #include "page.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 4096;  ///< of a micro-batch: far beyond any useful one
 constexpr int kMostTimesRanks = 64;
-constexpr Question kMemoryOnly{.only = {}, .costs = false};
+constexpr Question kMemoryOnly{.only = {}, .times = false, .longest = false};
 
 class Judge {
  public:
@@ -25,14 +26,14 @@ class Judge {
     v.known = plan_.available > 0;
     v.micro_batch = config_.training.per_device_train_batch_size;
     v.total_steps = plan_.workload.total_steps;
-    const Row* taken = way_of(plan_, plan_.ranks);
-    if (taken == nullptr) taken = &plan_.rows.front();  // one rank shards nothing
+    const Row* taken = taken_of(plan_);
     v.fits = taken->run.fits;
     v.strategy_text = taken->strategy().name;
     v.row = *taken;
     if (v.known && !v.fits) offload(v);
     if (plan_.machine) take_times(v);
     if (v.known && v.fits) take_largest_micro_batch(v);
+    if (v.known) take_degrees(v);
     if (v.known && (!v.fits || !offloaded_.empty())) v.remedies = remedies(v);
     return v;
   }
@@ -65,6 +66,12 @@ class Judge {
     return least;
   }
 
+  /// The run's row, also on ranks that have nothing to shard.
+  const Row* taken_of(const Plan& plan) const {
+    const Row* row = way_of(plan, plan.ranks);
+    return row != nullptr ? row : &plan.rows.front();
+  }
+
   /// Plans a variant. Returns nullopt if its settings contradict each other; `refusal` then has the error.
   std::optional<Plan> planned(const Variant& variant, const Question& question, std::string* refusal = nullptr) const {
     try {
@@ -82,12 +89,12 @@ class Judge {
   /// Offloads as `strategy: auto` does if nothing else fits.
   void offload(Verdict& v) {
     if (!automatic() || !can_offload()) return;
-    const std::string_view last = automatic_strategies(config_.data_ranks(plan_.ranks), false).back();
+    const std::string_view last = automatic_strategies(sharing_ranks(config_, plan_.ranks), false).back();
     std::vector<std::string> settings;
     for (const auto& [setting, words] : {std::pair{"offload_optimizer=cpu", " with the optimizer in host memory"},
                                          {"offload_param=cpu", " with optimizer and weights in host memory"}}) {
       settings.emplace_back(setting);
-      const auto plan = planned({settings, plan_.ranks}, {.only = last, .costs = true});
+      const auto plan = planned({settings, plan_.ranks}, {.only = last});
       const Row* row = plan ? order_of(*plan, last) : nullptr;
       if (row == nullptr || !row->run.fits) continue;
       v.fits = true;
@@ -111,7 +118,7 @@ class Judge {
     const std::string name(v.row.strategy().name);
     std::int64_t tokens = plan_.workload.largest.tokens, fitting = v.micro_batch, beyond = 2 * fitting;
     const auto limit_of = [&](std::int64_t rows) -> std::optional<MicroBatchLimit> {
-      const auto plan = planned({offloaded_, plan_.ranks, rows}, {.only = name, .costs = false}, &v.refusal);
+      const auto plan = planned({offloaded_, plan_.ranks, rows}, {.only = name, .times = false, .longest = false}, &v.refusal);
       const Row* row = plan ? order_of(*plan, name) : nullptr;
       if (row == nullptr) return MicroBatchLimit::refused;
       if (plan->workload.largest.tokens <= tokens) {
@@ -133,6 +140,19 @@ class Judge {
       (fits(between) ? fitting : beyond) = between;
     }
     v.largest_micro_batch = fitting;
+  }
+
+  void take_degrees(Verdict& v) const {
+    const bool timed = plan_.machine.has_value();
+    v.degrees = compare_degrees(plan_.ranks, timed, [&](std::int64_t tensor, std::int64_t context) -> std::optional<Row> {
+      const auto& own = plan_.rows.front().run.sharding;
+      if (tensor == own.tensor_ranks && context == own.context_ranks) return v.row;
+      const std::vector<std::string> settings = {fmt::format("tensor_parallel={}", tensor),
+                                                 fmt::format("context_parallel={}", context)};
+      const auto plan = planned({settings, plan_.ranks}, {.only = {}, .times = true, .longest = false});
+      return plan ? std::optional(*taken_of(*plan)) : std::nullopt;
+    });
+    if (const DegreesRow* better = better_degrees(v.degrees, v.row, timed)) v.better = *better;
   }
 
   std::optional<Remedy> tried(const std::vector<std::string>& settings, int ranks, const std::string& change) const {
@@ -164,11 +184,13 @@ class Judge {
       return remedy.has_value();
     };
     if (!automatic())
-      for (const std::string_view name : automatic_strategies(config_.data_ranks(plan_.ranks), config_.training.deterministic))
+      for (const std::string_view name :
+           automatic_strategies(sharing_ranks(config_, plan_.ranks), config_.training.deterministic))
         if (const Row* row = order_of(plan_, name); row != nullptr && row->run.fits && name != config_.parallel.strategy) {
           all.push_back({fmt::format("strategy={}", name), std::string(name), row->needed});
           break;
         }
+    if (v.better && !v.fits) all.push_back({settings_of(*v.better), v.better->strategy, v.better->needed});
     const std::vector<std::string> settings = savings(v);
     for (const std::string& setting : settings) add(tried({setting}, plan_.ranks, setting));
     for (int times = 2; times <= kMostTimesRanks; times *= 2)
@@ -210,7 +232,11 @@ std::string short_seconds(double seconds) {
 
 std::string memory_words(const Plan& plan, const Verdict& v) {
   const auto what = [&] {
-    return fmt::format("{} on {} takes {} of the {} that a rank has", v.strategy_text, count_noun(plan.ranks, "rank"),
+    const auto& sharding = v.row.run.sharding;
+    std::string degrees;
+    if (sharding.tensor_ranks > 1) degrees += fmt::format(" with tensor_parallel {}", sharding.tensor_ranks);
+    if (sharding.context_ranks > 1) degrees += fmt::format(" with context_parallel {}", sharding.context_ranks);
+    return fmt::format("{}{} on {} takes {} of the {} that a rank has", v.strategy_text, degrees, count_noun(plan.ranks, "rank"),
                        bytes_words(v.row.needed), bytes_words(plan.available));
   };
   if (v.fits) {
@@ -278,7 +304,7 @@ std::string to_text(const Plan& plan, const Verdict& v) {
                    time_words(v));
   std::string text = memory_words(plan, v);
   if (v.fits) text += micro_batch_words(v) + time_words(v);
-  return wrapped(text + remedy_words(v));
+  return wrapped(text + remedy_words(v) + degrees_words(v));
 }
 
 nlohmann::ordered_json to_json(const Verdict& v) {
@@ -294,6 +320,8 @@ nlohmann::ordered_json to_json(const Verdict& v) {
   if (v.step_seconds) json["step_seconds"] = *v.step_seconds;
   if (v.run_seconds) json["run_seconds"] = *v.run_seconds;
   if (v.tokens_per_second) json["tokens_per_second"] = *v.tokens_per_second;
+  if (!v.degrees.empty()) json["degrees"] = degrees_json(v);
+  if (v.better) json["better"] = settings_of(*v.better);
   if (!v.remedies.empty()) {
     json["remedies"] = nlohmann::ordered_json::array();
     for (const Remedy& r : v.remedies)

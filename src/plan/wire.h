@@ -13,7 +13,7 @@ class Wire {
   explicit Wire(Link link) : link_(link) {}
 
   /// Starts a transfer of `bytes` at `now`; returns the time of its end.
-  double start(double now, double bytes, int hops) {
+  double start(double now, double bytes, double hops) {
     if (bytes <= 0.0) return now;
     const double takes = bytes / link_.bytes_per_second;
     busy_ += takes;

@@ -83,21 +83,22 @@ Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReade
                      pack.attributes().max_item_sequences, shared, choice ? choice->sizes() : loader::ItemSequences{});
 }
 
-Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences) {
+Workload full_rows(const config::RunConfig& config, int data_ranks, int item_sequences) {
   const auto& t = config.training;
   const std::int64_t cutoff = config.data.cutoff_len, micro = t.per_device_train_batch_size;
-  const std::int64_t together = micro * ranks;
+  const std::int64_t together = micro * data_ranks;
   const std::int64_t units = t.global_batch_size.value_or(together * t.gradient_accumulation_steps);
   // A limit on tokens makes more, smaller micro-batches of the same samples.
   const std::int64_t limited = std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / (cutoff * item_sequences));
   const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? limited : micro;
-  const std::int64_t share = t.deterministic ? units : (units + ranks - 1) / ranks;  // most samples of a rank in a micro-batch
+  // Most samples of a rank in a micro-batch.
+  const std::int64_t share = t.deterministic ? units : (units + data_ranks - 1) / data_ranks;
   const std::int64_t rows = std::min({micro, limit, share});
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
   if (config.unshared_prompts_reason().empty()) shape.share(0);
   StepShape step;
-  step.max_micro_batches = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
+  step.max_micro_batches = std::max<std::int64_t>(1, (units + rows * data_ranks - 1) / (rows * data_ranks));
   step.micros.assign(static_cast<std::size_t>(step.max_micro_batches), shape);
   step.tokens = units * cutoff * item_sequences;
   Workload all;

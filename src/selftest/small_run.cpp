@@ -75,8 +75,8 @@ model::Head head_of(const SmallCase& c) {
 model::ModelSpec make_spec(const SmallCase& c, model::Share share, model::Share context) {
   const std::string text =
       R"({"model_type":")" + c.model_type +
-      R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
-      R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
+      R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":)" + std::to_string(c.heads) +
+      R"(,"num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
       (c.sliding_window > 0
            ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" + std::to_string(c.sliding_window) + ","
            : "") +

@@ -38,6 +38,14 @@ constexpr Way kWays[] = {{"plain"},
                          {"offload all", true, {true, true, true}, 2, std::int64_t{1} << 40},
                          {"breadth-first, prefetch", false, {}, 3, std::int64_t{1} << 40}};
 
+/// Ranks that share matrices and sequences.
+struct Mesh {
+  const char* name;
+  int tensor = 1, context = 1;
+  std::int64_t heads = 3;  ///< of queries
+};
+constexpr Mesh kMeshes[] = {{"2 share matrices", 2}, {"3 share matrices", 3}, {"4 share matrices", 4, 1, 6}};
+
 struct Reference {
   std::vector<parallel::StepResult> steps;
   std::vector<double> before, after;
@@ -57,8 +65,9 @@ Reference train(const SmallCase& c, comm::Communicator& comm, c10::Device device
 /// Runs on one CPU rank, depth-first, without recomputation, sharding and offloading.
 Reference reference_of(const SmallCase& c, int steps) {
   const auto self = comm::make_self_communicator();
-  return train({.model_type = c.model_type, .tied = c.tied, .lora = c.lora, .dropout = c.dropout, .eps = kEps}, *self, c10::kCPU,
-               steps);
+  const SmallCase alone{
+      .model_type = c.model_type, .heads = c.heads, .tied = c.tied, .lora = c.lora, .dropout = c.dropout, .eps = kEps};
+  return train(alone, *self, c10::kCPU, steps);
 }
 
 void compare(Outcome& out, const Reference& got, const Reference& want, const Limits& limits) {
@@ -120,6 +129,12 @@ class Steps {
       for (const std::string_view strategy : strategies)
         for (const Way& way : kWays) one(kind, strategy, way, precision_of(exact));
     for (const Kind& kind : kKinds)
+      for (const Mesh& mesh : kMeshes) {
+        if (runner_.session().size() % (mesh.tensor * mesh.context) != 0) continue;
+        for (const char* strategy : {"ddp", "zero3"})
+          for (const Way& way : {kWays[0], kWays[1]}) shared(kind, strategy, way, mesh, precision_of(exact));
+      }
+    for (const Kind& kind : kKinds)
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf})
         for (const std::string_view strategy : {strategies.front(), std::string_view("zero3")})
           if (runner_.has(type) && type != exact) one(kind, strategy, kWays[0], precision_of(type));
@@ -136,18 +151,28 @@ class Steps {
   }
 
   const Reference& reference(const SmallCase& c, int steps) {
-    Reference& r = references_[{c.lora, c.dropout > 0, steps}];
+    Reference& r = references_[{c.lora, c.dropout > 0, c.heads, steps}];
     if (r.steps.empty()) r = reference_of(c, steps);
     return r;
   }
 
   void one(const Kind& kind, std::string_view strategy, const Way& way, const optim::Precision& precision) {
-    const std::string what(strategy);
-    const Subject subject{"steps", what, kMeaning, kAdvice};
-    runner_.check(subject, fmt::format("{}, {}, {}", kind.name, name_of(precision.compute), way.name), [&](Outcome& out) {
-      const SmallCase c = case_of(kind, strategy, way, precision);
+    check(case_of(kind, strategy, way, precision), fmt::format("{}, {}, {}", kind.name, name_of(precision.compute), way.name));
+  }
+
+  void shared(const Kind& kind, std::string_view strategy, const Way& way, const Mesh& mesh, const optim::Precision& precision) {
+    SmallCase c = case_of(kind, strategy, way, precision);
+    c.tensor_ranks = mesh.tensor;
+    c.context_ranks = mesh.context;
+    c.heads = mesh.heads;
+    check(c, fmt::format("{}, {}, {}, {}", kind.name, name_of(precision.compute), way.name, mesh.name));
+  }
+
+  void check(const SmallCase& c, const std::string& setting) {
+    const Subject subject{"steps", c.strategy, kMeaning, kAdvice};
+    runner_.check(subject, setting, [&](Outcome& out) {
       const Reference& want = reference(c, kSteps);
-      compare(out, train(c, runner_.session().world(), runner_.device(), kSteps), want, limits_of(precision.compute));
+      compare(out, train(c, runner_.session().world(), runner_.device(), kSteps), want, limits_of(c.precision.compute));
     });
   }
 
@@ -171,7 +196,7 @@ class Steps {
   }
 
   Runner& runner_;
-  std::map<std::tuple<bool, bool, int>, Reference> references_;
+  std::map<std::tuple<bool, bool, std::int64_t, int>, Reference> references_;
 };
 
 }  // namespace

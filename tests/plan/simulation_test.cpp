@@ -286,6 +286,50 @@ TEST(Simulation, TransfersTakeComputeWhereTheyShareCores) {
   EXPECT_GE(after.step - before.step, 0.8 * takes);  // less if nothing computes anyway
 }
 
+/// The tiny model on the first of ranks that share matrices.
+RunPlan shared_plan(int tensor, const char* strategy = "ddp", int data_ranks = 1) {
+  const auto whole = tiny(false);
+  RunPlan run = run_plan(model::ModelSpec::build(whole.config, model::Finetuning::full, {}, {}, whole.head, {}, {0, tensor}),
+                         strategy, data_ranks, 1);
+  run.shape = {.tokens = 4096};
+  run.sharding.tensor_ranks = tensor;
+  return run;
+}
+
+TEST(Simulation, WaitsForExchangesOfRows) {
+  Machine m = machine(1);
+  m.node_gb_s = 2;
+  m.ranks_per_node = 4;
+  const Workload work = rows(3, 64);
+  const StepTime alone = simulate(shared_plan(1), m, work);
+  EXPECT_EQ(alone.tensor_bytes + alone.tensor_wait, 0);
+  for (const int tensor : {2, 4}) {
+    const StepTime t = simulate(shared_plan(tensor), m, work);
+    // 14 exchanges of all rows in each of 6 layers, 2 of the embedding, 2 of the labels' rows, which are half of the rows.
+    const double rows_of_all = 3 * (6 * 14 + 2 + 1) * 64.0 * 64 * 2;
+    EXPECT_NEAR(t.tensor_bytes, rows_of_all * (tensor - 1) / tensor, 0.02 * t.tensor_bytes);
+    EXPECT_NEAR(t.tensor_wait, t.tensor_bytes / 2e9, 1e-12);
+    EXPECT_NEAR(t.step, t.compute + t.tensor_wait + t.reduce_wait, 1e-12);
+    EXPECT_LT(t.compute, 1.6 * alone.compute / tensor);
+  }
+  const double inside = simulate(shared_plan(4), m, work).tensor_wait;
+  m.ranks_per_node = 2;  // the slower network carries what a node's links do not
+  EXPECT_NEAR(simulate(shared_plan(4), m, work).tensor_wait, 2 * inside, 1e-9);
+  m.node_latency_us = 100;
+  const StepTime late = simulate(shared_plan(2), m, work);
+  EXPECT_GT(late.tensor_wait - late.tensor_bytes / 2e9, 1e-4 * 3 * (6 * 14 + 4));
+}
+
+TEST(Memory, OfTensorRanksFallsWithTheirNumber) {
+  const MemoryPlan one = plan_memory(shared_plan(1));
+  for (const int tensor : {2, 4}) {
+    const MemoryPlan each = plan_memory(shared_plan(tensor));
+    for (const auto part : {&MemoryPlan::activations, &MemoryPlan::weights, &MemoryPlan::optimizer, &MemoryPlan::gradients})
+      EXPECT_NEAR(static_cast<double>(each.*part) * tensor / static_cast<double>(one.*part), 1.0, 0.06) << tensor;
+    EXPECT_LT(each.buffers, one.buffers * 3 / 2) << "collected rows are whole";
+  }
+}
+
 TEST(Simulation, PaysALatencyForEachHop) {
   const auto spec = tiny(true);
   Machine m = machine(1e6, 1e6);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "io/temp_dir.h"
+#include "plan/degrees.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -52,7 +53,7 @@ class Verdicts : public ::testing::Test {
   }
   Plan plan_of(const config::RunConfig& c, int ranks, const Question& question = {}) const {
     return make_plan(c, engine::plan_of(c, engine::ModelSource::read(c, engine::Use::training)), ranks, machine,
-                     full_rows(c, ranks), {}, question);
+                     full_rows(c, c.data_ranks(ranks)), {}, question);
   }
   Verdict verdict(const std::vector<std::string>& settings, int ranks) const {
     return judge(plan(settings, ranks), config(settings), [&](const Variant& variant, const Question& question) {
@@ -148,6 +149,38 @@ TEST_F(Verdicts, NameWhatWouldFit) {
   const Verdict unknown = verdict({"finetuning_type=full"}, 1);
   EXPECT_FALSE(unknown.known);
   EXPECT_NE(to_text(plan({}, 1), unknown).find("--machine NAME"), std::string::npos);
+}
+
+/// The degrees that eight heads and the ranks allow, the fastest that fit first. Slow links between the ranks make them slower.
+TEST_F(Verdicts, CompareDegrees) {
+  const std::vector<std::string> settings = {"finetuning_type=full", "gradient_accumulation_steps=4"};
+  const auto of_degree = [](const Verdict& v, std::int64_t tensor) {
+    const auto found = std::ranges::find(v.degrees, tensor, &DegreesRow::tensor);
+    EXPECT_NE(found, v.degrees.end()) << tensor;
+    return *found;
+  };
+  Verdict v = verdict(settings, 16);
+  std::vector<std::int64_t> degrees;
+  for (const DegreesRow& row : v.degrees) degrees.push_back(row.tensor);
+  EXPECT_TRUE(std::ranges::is_permutation(degrees, std::vector<std::int64_t>{1, 2, 4, 8})) << "16 ranks cannot share 8 heads";
+  EXPECT_FALSE(v.better) << settings_of(*v.better);
+  for (std::size_t i = 1; i < v.degrees.size(); ++i)
+    EXPECT_GE(v.degrees[i - 1].tokens_per_second(), v.degrees[i].tokens_per_second());
+  EXPECT_EQ(of_degree(v, 1).time.tensor_bytes, 0);
+  EXPECT_GT(of_degree(v, 8).time.tensor_wait, 5 * of_degree(v, 4).time.tensor_wait) << "a node has four ranks";
+  EXPECT_NEAR(of_degree(v, 2).time.tokens, of_degree(v, 1).time.tokens / 2, 1e-9) << "half as many data ranks";
+
+  // A long sequence that one rank cannot compute, however its weights are sharded.
+  const std::vector<std::string> longer = {"finetuning_type=full", "cutoff_len=16384", "strategy=zero3"};
+  v = verdict(longer, 8);
+  machine = gpus(static_cast<double>(of_degree(v, 1).needed + of_degree(v, 2).needed) / 2 / 0.9e9);
+  v = verdict(longer, 8);
+  EXPECT_FALSE(v.fits);
+  ASSERT_TRUE(v.better);
+  EXPECT_GT(v.better->tensor, 1);
+  EXPECT_LT(v.better->needed, v.row.needed);
+  EXPECT_NE(to_text(plan(longer, 8), v).find("use " + settings_of(*v.better)), std::string::npos);
+  EXPECT_EQ(v.remedies.front().change, settings_of(*v.better));
 }
 
 /// A row fits if and only if its longest sequence is at least the run's length.

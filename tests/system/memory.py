@@ -49,12 +49,13 @@ def main():
         cases = [("ddp", 1, {"global_batch_size": 2}), ("zero3", 2, {})]
         cases += [(name, ranks, lora | {"gradient_checkpointing": recompute}) for name, ranks, recompute in ways]
         cases += [("ddp", 1, nf4), ("zero3", 2, nf4)]
+        cases += [("ddp", 2, {"tensor_parallel": 2}), ("ddp", 2, lora | {"tensor_parallel": 2, "gradient_checkpointing": False})]
         predicted = {}
         for i, (name, ranks, changes) in enumerate(cases):
             _, out = train(f"predicted-{i}", ranks, changes | {"strategy": name})
             results = json.loads((out / "train_results.json").read_text())
             predicted[name, ranks, changes.get("gradient_checkpointing")] = results["memory_predicted"]
-            what = f"{changes.get('finetuning_type', 'full')}{' on nf4' if 'quantization_bit' in changes else ''}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}"
+            what = f"{changes.get('finetuning_type', 'full')}{' on nf4' if 'quantization_bit' in changes else ''}{', nothing recomputed' if changes.get('gradient_checkpointing') is False else ''}{', matrices shared' if 'tensor_parallel' in changes else ''}"
             report.check(f"{name} {what} on {ranks} ranks: peak {results['memory_peak'] / MB:.0f} MB, predicted off by",
                          abs(results["memory_predicted"] / results["memory_peak"] - 1), 0.1)
             for part in ("weights", "gathered", "optimizer", "activations", "buffers"):

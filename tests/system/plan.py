@@ -26,6 +26,8 @@ def main():
 
         mpirun(2, [qft, "train", run_file, "strategy=zero3", "breadth_first_micro_batches=2"])
         results = json.loads((tmp / "out/train_results.json").read_text())
+        mpirun(2, [qft, "train", run_file, "tensor_parallel=2", f"output_dir={tmp / 'shared'}"])
+        shared = json.loads((tmp / "shared/train_results.json").read_text())
         (tmp / "model/model.safetensors").unlink()
 
         machine = tmp / "machine.yaml"
@@ -43,6 +45,14 @@ def main():
         for part in ("weights", "gathered", "gradients", "optimizer"):
             report.check(f"zero3: {part} as the run predicted and held", abs(zero3[part] / results[f"memory_{part}_predicted"] - 1)
                          + abs(results[f"memory_{part}_predicted"] / results[f"memory_{part}"] - 1), 0.02)
+        degrees = {row["tensor_parallel"]: row for row in told["verdict"]["degrees"]}
+        report.equal("each degree of the ranks is planned", sorted(degrees), [1, 2])
+        report.holds("    ... and what it exchanges", degrees[1]["bytes"]["tensor"] == 0 < degrees[2]["bytes"]["tensor"] and degrees[2]["seconds"]["tensor"] > 0, degrees)
+        one = json.loads(plan("--machine", machine, "--json", "tensor_parallel=2").stdout)["rows"]
+        report.equal("two ranks that share matrices are one data rank", [(row["strategy"], row["tensor_ranks"]) for row in one], [("ddp", 2)])
+        for part in ("weights", "gradients", "optimizer", "activations"):
+            report.check(f"    ... {part} as the run predicted and held", abs(one[0]["memory"][part] / shared[f"memory_{part}_predicted"] - 1)
+                         + abs(shared[f"memory_{part}_predicted"] / shared[f"memory_{part}"] - 1), 0.1)
         report.holds("the pack of the run is what is planned with", "in the loader's order" in told["data"])
         words = plan("--machine", machine, "breadth_first_micro_batches=2").stdout
         report.holds("the first lines are a verdict: memory, micro-batch, time of the run's steps",

@@ -61,7 +61,8 @@ struct Plan {
 /// Which rows and numbers a plan should have.
 struct Question {
   std::string_view only = {};  ///< plan only this strategy; empty: all
-  bool costs = true;           ///< compute times and longest sequences, not only memory
+  bool times = true;           ///< simulate the steps
+  bool longest = true;         ///< find the longest sequences that fit
 };
 
 /// Plans a row for each strategy: with g = 1, with breadth_first_micro_batches, and with the largest g that fits. `config`: the

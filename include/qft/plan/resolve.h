@@ -21,7 +21,11 @@ RunPlan plan_of_settings(const config::RunConfig& config, bool training);
 /// Returns a warning about training with this precision on CPUs; empty if there is none.
 std::string precision_warning(const optim::Precision& precision, bool on_cpu);
 
-/// Returns the strategies that `strategy: auto` tries before it offloads, from the fastest to the one that needs least memory.
+/// Returns how many of `ranks` ranks can shard the same weights: data ranks and the ranks that share their sequences.
+int sharing_ranks(const config::RunConfig& config, int ranks);
+
+/// Returns the strategies that `strategy: auto` tries on this many sharing_ranks() before it offloads, from the fastest to the
+/// one that needs least memory.
 std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic);
 
 /// Returns `run` with its work. Parts of `batches` that are 0 are unknown: then for full rows of cutoff_len tokens.

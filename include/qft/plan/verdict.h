@@ -38,6 +38,17 @@ struct Remedy {
   std::int64_t needed;        ///< bytes per rank
 };
 
+/// The run with these numbers of ranks that share matrices and sequences.
+struct DegreesRow {
+  std::int64_t tensor = 1, context = 1;
+  std::string strategy;  ///< the fastest that fits, or the run file's
+  bool fits = false;
+  std::int64_t needed = 0;  ///< bytes per rank
+  StepTime time = {};       ///< its bytes, and its seconds if there is a machine
+
+  double tokens_per_second() const;
+};
+
 /// The conclusion of a plan.
 struct Verdict {
   bool known = false;                    ///< the memory of a rank is known
@@ -51,6 +62,10 @@ struct Verdict {
   std::int64_t total_steps = 0;  ///< 0: unknown
   std::optional<double> step_seconds, run_seconds, tokens_per_second;
   std::vector<Remedy> remedies;  ///< planned changes, if the run does not fit, or only by offloading
+  /// The degrees that ranks and model allow, the run's own included; those that fit first, the fastest first. Empty: the memory
+  /// of a rank is unknown.
+  std::vector<DegreesRow> degrees;
+  std::optional<DegreesRow> better;  ///< of `degrees`, to use instead of the run's
 };
 
 /// Judges `plan`, which was made of `config`, choosing as `qft train` would. Plans variants with `replan`.

@@ -44,7 +44,7 @@ Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReade
 
 /// Returns an upper bound for a run without a pack: every sequence has cutoff_len tokens, every token is a label, and the
 /// `item_sequences` sequences of an item share nothing.
-Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
+Workload full_rows(const config::RunConfig& config, int data_ranks, int item_sequences = 1);
 
 /// Returns the workload if only the first of an item's two sequences is trained, and the second one estimates the KL divergence.
 Workload with_estimates(Workload workload);

@@ -25,6 +25,7 @@ struct SmallCase {
   std::string model_type = "qwen2";
   std::int64_t sliding_window = 0;     ///< of all layers except the first; 0: none
   std::int64_t dynamic_positions = 0;  ///< longer sequences get their own rotary frequencies; 0: no dynamic scaling
+  std::int64_t heads = 3;              ///< query heads; they share one key and value head
   bool tied = true, lora = false, recompute = false;
   /// With LoRA: embeddings and norms train in full too. Without: only one layer's feed-forward and the head train.
   bool parts = false;
