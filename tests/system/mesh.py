@@ -7,7 +7,7 @@ import re
 import tempfile
 
 from common import Report, arguments
-from mesh_runs import LAYOUTS, LORA, PAIRS, TASKS, Runs, context_is_refused
+from mesh_runs import LAYOUTS, LORA, PAIRS, TASKS, Runs
 from tiny import cut
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
@@ -39,11 +39,7 @@ def check_layout(runs, what, ranks, settings, degrees):
 
 
 def check_tasks(runs, tasks, layouts, complete):
-    """Each task in all layouts, or in the first one that is not refused."""
-    if context_is_refused(runs.train("asked", 1, runs.settings("qwen3"), check=False, context_parallel=2)[1]):
-        skipped = [layout for layout, (_, degrees) in layouts.items() if "context_parallel" in degrees]
-        print(f"skipped: {', '.join(skipped)}: context_parallel is refused")
-        layouts = {layout: degrees for layout, degrees in layouts.items() if layout not in skipped}
+    """Each task in all layouts, or in the first one."""
     if not complete:
         layouts = dict(list(layouts.items())[:1])
     for task, (kind, sizes, changes) in tasks.items():

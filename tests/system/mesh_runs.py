@@ -6,9 +6,6 @@ from pathlib import Path
 from common import mpirun
 from tiny import log_of, make, write
 
-# Words of the refusal while it lasts. If empty, layouts with context ranks must run.
-CONTEXT_REFUSED = "context_parallel is 2, which is not implemented yet"
-
 LAYOUTS = {"tp 2 x cp 2": (4, {"tensor_parallel": 2, "context_parallel": 2}), "tp 2": (2, {"tensor_parallel": 2})}
 LORA = {"lora_target": "all", "lora_rank": 4, "lora_dropout": 0.1}
 PAIRS = {**LORA, "stage": "dpo", "dataset": "pairs", "pref_beta": 0.5, "pref_ftx": 0.1}
@@ -35,11 +32,6 @@ def add_data(directory):
         (directory / f"{name}.json").write_text(json.dumps(records))
         info[name] = {"file_name": f"{name}.json", **entry}
     (directory / "dataset_info.json").write_text(json.dumps(info))
-
-
-def context_is_refused(result):
-    """True if the program refuses context ranks by name."""
-    return bool(CONTEXT_REFUSED) and result.returncode == 2 and CONTEXT_REFUSED in result.stderr
 
 
 class Runs:
