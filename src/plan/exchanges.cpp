@@ -105,10 +105,10 @@ class OfMicroBatch {
     return whole ? 2.0 * row_sums() : Exchange{};
   }
 
-  /// The exchange of a sub-layer's projected heads for all rows of some heads, and back.
+  /// Rows of all heads for all rows of some heads, and back.
   Exchange heads(const SubLayerSpec& sublayer) const {
-    const std::int64_t columns = exchanged_columns(sublayer);
-    return {amount(rows_here() * columns) * item_ * of_others(context_), columns > 0 && context_ > 1 ? 2.0 : 0.0};
+    const double columns = amount(sublayer.exchanged_columns);
+    return {amount(micro_.tokens) / context_ * columns * item_ * of_others(context_), columns > 0 ? 2.0 : 0.0};
   }
 
   Exchanges layer_forward(const model::Layer& layer) const {
@@ -164,15 +164,15 @@ class OfMicroBatch {
 
   /// Sums of the routers' choices, which the ranks have for their own rows: two numbers for each sequence and expert, one for
   /// each layer and expert, and two more.
-  Exchange routing(const Action& action) const {
+  Exchange routing(const Action& action, int ranks) const {
     const std::int64_t experts = spec_.config.experts.count;
     if (experts == 0 || !run_.training || action.lane != parallel::Lane::policy) return {};
     const std::int64_t numbers = (2 * micro_.num_sequences() + spec_.config.num_layers) * experts + 2;
-    return summed(amount(numbers) * statistic_, tensor_);
+    return summed(amount(numbers) * statistic_, ranks);
   }
 
   Exchanges head_forward(const Action& action) const {
-    Exchanges all{.tensor = routing(action)};
+    Exchanges all{.tensor = routing(action, tensor_), .context = routing(action, context_)};
     all.context += values(context_);
     const bool turns = run_.training && action.lane == parallel::Lane::policy &&
                        run_.objective.kind == parallel::ObjectiveKind::row_local;  // the gradient too
@@ -209,14 +209,6 @@ class OfMicroBatch {
 
 std::int64_t context_rows(const RunPlan& run) {
   return rows_of(run.shape, run.sharding.context_ranks);
-}
-
-std::int64_t exchanged_columns(const SubLayerSpec& sublayer) {
-  if (sublayer.kind != model::SubLayerKind::attention && sublayer.kind != model::SubLayerKind::delta_net) return 0;
-  const auto groups = sublayer.linears();
-  std::int64_t columns = groups.back()->in();
-  for (int i = 0; i < sublayer.input_groups; ++i) columns += groups[static_cast<std::size_t>(i)]->out();
-  return columns;
 }
 
 Exchange& Exchange::operator+=(const Exchange& other) {

@@ -10,10 +10,6 @@ namespace qft::plan {
 /// Returns how many rows of a micro-batch each context rank has.
 std::int64_t context_rows(const RunPlan& run);
 
-/// Returns the columns of each row that context ranks exchange in a pass of a sub-layer: those of its projected heads, and those
-/// of the heads' outputs. 0: it needs no other rows.
-std::int64_t exchanged_columns(const model::SubLayerSpec& sublayer);
-
 /// Exchanges along one axis.
 struct Exchange {
   double bytes = 0;  ///< that a rank receives, as comm::Counters count them; their mean where ranks receive different numbers

@@ -99,6 +99,9 @@ TEST(Exchanges, HaveTheBytesOfAStep) {
       {"norms of all heads", {.model_type = "olmo2", .tied = false, .recompute = true, .tensor_ranks = all}},
       {"experts", {.model_type = "qwen2_moe", .tied = false, .tensor_ranks = all}},
       {"pairs", {.lora = true, .tensor_ranks = all, .item_sequences = 2, .objective = simpo}, 1},
+      {"context", {.tied = false, .recompute = true, .context_ranks = all}},
+      {"context, experts", {.model_type = "qwen2_moe", .tied = false, .context_ranks = all}},
+      {"context, pairs", {.lora = true, .context_ranks = all, .item_sequences = 2, .objective = simpo}, 1},
   };
   for (std::size_t i = 0; i < rows.size(); i += all > 2 ? 4 : 1) {
     Row row = rows[i];
@@ -110,6 +113,7 @@ TEST(Exchanges, HaveTheBytesOfAStep) {
 TEST(Exchanges, OfDeltaNetsHaveTheBytesOfAStep) {
   if (world().size() != 2) GTEST_SKIP() << "two key heads are for two ranks";
   expect_bytes_of_a_step({"delta nets", {.model_type = "qwen3_5_text", .tensor_ranks = 2}});
+  expect_bytes_of_a_step({"delta nets, context", {.model_type = "qwen3_5_text", .context_ranks = 2}});
 }
 
 TEST(Exchanges, OfDataRanksAreTheirOwn) {

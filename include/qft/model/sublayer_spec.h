@@ -121,6 +121,8 @@ struct SubLayerSpec {
   bool norm_after = false;
   HeadShare heads = {};            ///< of this rank, in attention and in a delta net
   SequenceShare sequences = {};    ///< of these heads, those with whole sequences on each context rank
+  /// Columns of a row that context ranks exchange in forward, and in backward: projected heads, and the heads' outputs.
+  std::int64_t exchanged_columns = 0;
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
   /// True: each rank computes its own rows with whole matrices. False: each tensor rank computes a term of all rows.

@@ -29,6 +29,7 @@ void exchange_attention(SubLayerSpec& spec, const ModelConfig& c) {
   spec.scratch.push_back({"whole_gattention", seen, /*backward_only=*/true, /*of_sequences=*/true});
   spec.scratch.push_back({"whole_gqkv", seen_qkv, /*backward_only=*/true, /*of_sequences=*/true});
   spec.scratch.push_back({kExchangedHeads, spec.sequences.columns_of_all(d, 2 * d)});
+  spec.exchanged_columns = spec.sequences.columns_of_all(2 * d, 2 * d);
 }
 
 /// Likewise for a delta net: the convolution's input and output and the rule's for the heads here.
@@ -49,6 +50,7 @@ void exchange_delta_net(SubLayerSpec& spec, const DeltaNetConfig& d) {
   spec.scratch.push_back({"delta_whole_gconvolved", channels, /*backward_only=*/true, /*of_sequences=*/true});
   spec.scratch.push_back({"delta_whole_grows", sent, /*backward_only=*/true, /*of_sequences=*/true});
   spec.scratch.push_back({kExchangedHeads, spec.sequences.columns_of_all(d.value_dim + 2, 2 * d.key_dim)});
+  spec.exchanged_columns = spec.sequences.columns_of_all(2 * d.value_dim + 2, 2 * d.key_dim);
 }
 
 }  // namespace
