@@ -95,5 +95,11 @@ TEST(Degrees, ClaimsOfDataRanksAndWholeMicroBatches) {
   EXPECT_CONTAINS(error_of([&] { c.check_world(20); }), "= 20: set it to 20, or start");
 }
 
+TEST(Degrees, OfContextExcludeSumsInAFixedOrder) {
+  EXPECT_CONTAINS(error_of([] { load_text("deterministic: true\ncontext_parallel: 2\n"); }),
+                  "run.yaml:1: deterministic and run.yaml:2: context_parallel exclude each other");
+  EXPECT_NO_THROW(load_text("deterministic: true\ntensor_parallel: 2\n"));
+}
+
 }  // namespace
 }  // namespace qft::config
