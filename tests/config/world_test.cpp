@@ -115,5 +115,11 @@ TEST(Degrees, OfAProgramThatIsOneProcessAreOne) {
   EXPECT_EQ(c.notes.size(), notes) << "nothing to say";
 }
 
+TEST(Degrees, OfContextExcludeSumsInAFixedOrder) {
+  EXPECT_CONTAINS(error_of([] { load_text("deterministic: true\ncontext_parallel: 2\n"); }),
+                  "run.yaml:1: deterministic and run.yaml:2: context_parallel exclude each other");
+  EXPECT_NO_THROW(load_text("deterministic: true\ntensor_parallel: 2\n"));
+}
+
 }  // namespace
 }  // namespace qft::config

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <array>
 
+#include "delta_mixer.h"
 #include "kinds.h"
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::model {
@@ -58,49 +58,13 @@ DeltaNetConfig of_rank(DeltaNetConfig config, const HeadShare& heads) {
   return config;
 }
 
-/// The heads with which convolution, gates and rule compute, and the rows that they read: q | k | v, and b | a from `gates` on.
-struct Mixer {
-  DeltaNetConfig d;
-  std::int64_t gates = 0;
-
-  /// All heads of this rank, in projected rows: q | k | v | gate | b | a.
-  static Mixer of_rows(const DeltaNetConfig& d) { return {d, d.channels() + d.values()}; }
-  /// The heads of which it sees whole sequences, in exchanged rows: q | k | v | b | a.
-  static Mixer of_sequences(DeltaNetConfig d, const SequenceHeads& heads) {
-    d.key_heads = heads.num_key_heads();
-    d.value_heads = heads.heads.count;
-    return {d, d.channels()};
-  }
-
-  ops::DeltaShape shape() const { return {d.key_heads, d.value_heads, d.key_dim, d.value_dim}; }
-  at::Tensor mixed(const at::Tensor& rows) const { return rows.narrow(1, 0, d.channels()); }
-  ops::DeltaGateInputs gate_inputs(const at::Tensor& rows, const at::Tensor& a_log, const at::Tensor& dt_bias) const {
-    return {rows.narrow(1, gates + d.value_heads, d.value_heads), rows.narrow(1, gates, d.value_heads), a_log, dt_bias};
-  }
-  at::Tensor heads(const at::Tensor& values) const { return values.unflatten(1, {d.value_heads, d.value_dim}); }
-  /// Returns q, k and v of convolved rows, or of projected ones.
-  ops::GatedDeltaTensors split(const at::Tensor& convolved) const {
-    const std::int64_t keys = d.key_heads * d.key_dim;
-    const auto key_heads = [&](std::int64_t first) {
-      return convolved.narrow(1, first, keys).unflatten(1, {d.key_heads, d.key_dim});
-    };
-    return {key_heads(0), key_heads(keys), heads(convolved.narrow(1, 2 * keys, d.values())), {}, {}};
-  }
-  ops::GatedDeltaTensors operands(const at::Tensor& convolved, const at::Tensor& decay, const at::Tensor& beta) const {
-    ops::GatedDeltaTensors t = split(convolved);
-    t.g = decay;
-    t.beta = beta;
-    return t;
-  }
-};
-
 class DeltaNet final : public SubLayer {
  public:
   DeltaNet(const ModelConfig& c, const SubLayerSpec& spec)
       : SubLayer(spec),
         d_(of_rank(c.delta_net, spec.heads)),
-        rows_(Mixer::of_rows(d_)),
-        mixer_(spec.sequences.any() ? Mixer::of_sequences(d_, spec.sequences.mine()) : rows_),
+        rows_(d_),
+        mixer_(spec.sequences.any() ? DeltaMixer(d_, spec.sequences.mine()) : rows_),
         eps_(c.rms_norm_eps) {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
@@ -108,8 +72,7 @@ class DeltaNet final : public SubLayer {
     project(w, x, pass, s);
     if (exchanged()) exchange(pass).to_sequences(sent(s.tensors[kRows]), s.tensors[kSeenRows]);
     const at::Tensor &rows = mixed_rows(s), &decay = s.tensors[kDecay], &beta = s.tensors[kBeta];
-    ops::delta_gates_forward(mixer_.gate_inputs(rows, of_mixer(w.vectors[kLogDecay].value), of_mixer(w.vectors[kTimeBias].value)),
-                             decay, beta);
+    ops::delta_gates_forward(mixer_.gate_inputs(rows, w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), decay, beta);
     const at::Tensor convolved = convolve(w, rows, pass);
     const at::Tensor values = exchanged() ? pass.scratch(spec_.scratch[kSeenValues]) : s.tensors[kValues];
     ops::gated_delta_forward(mixer_.operands(convolved, decay, beta), *pass.sequences, mixer_.heads(values),
@@ -137,7 +100,7 @@ class DeltaNet final : public SubLayer {
       states.push_back({sequence.count, &state.rule});
     }
     const at::Tensor convolved = pass.scratch(spec_.scratch[kConvolved]);
-    ops::short_convolution_decode(rows_.mixed(s.tensors[kRows]), filters(w.vectors[kFilters].value), rows, convolved,
+    ops::short_convolution_decode(rows_.mixed(s.tensors[kRows]), rows_.filters(w.vectors[kFilters].value), rows, convolved,
                                   pass.workspace);
     ops::gated_delta_decode(rows_.operands(convolved, decay, beta), states, rows_.heads(s.tensors[kValues]), pass.workspace);
     finish(w, pass, s, out);
@@ -198,14 +161,15 @@ class DeltaNet final : public SubLayer {
                                                : ops::DeltaPath::device;
     // Only one of these operations runs at a time.
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
-                       convolution = paths.on_cpu() ? 0
-                                                    : ops::short_convolution_scratch_bytes(tokens, sizes.num_sequences(),
-                                                                                           mixer_.d.channels(), dtype, backward),
+                       convolution = paths.on_cpu()
+                                         ? 0
+                                         : ops::short_convolution_scratch_bytes(tokens, sizes.num_sequences(),
+                                                                                mixer_.config().channels(), dtype, backward),
                        gates = paths.on_cpu()
                                    ? 0
-                                   : ops::delta_gates_scratch_bytes(sizes.tokens, mixer_.d.value_heads, dtype, backward),
+                                   : ops::delta_gates_scratch_bytes(sizes.tokens, mixer_.config().value_heads, dtype, backward),
                        norm = ops::gated_norm_scratch_bytes(sizes.tokens, d_.values(), dtype, paths.on_cpu(), backward);
-    return (backward ? 2 * sizes.tokens * mixer_.d.value_heads * item : 0) +
+    return (backward ? 2 * sizes.tokens * mixer_.config().value_heads * item : 0) +
            ops::shared_delta_bytes(mixer_.shape(), sizes.expanded, dtype, backward) +
            std::max({convolution, gates, norm, ops::gated_delta_scratch_bytes(mixer_.shape(), sizes, dtype, path, backward)});
   }
@@ -230,31 +194,10 @@ class DeltaNet final : public SubLayer {
   std::array<RowsOfHeads, 1> of_values(const at::Tensor& values) const { return {RowsOfHeads{rows_.heads(values)}}; }
   /// Returns the rows that the mixer reads.
   const at::Tensor& mixed_rows(const SubLayerSaved& s) const { return s.tensors[exchanged() ? kSeenRows : kRows]; }
-  /// Returns the mixer's elements of a tensor with one for each value head.
-  at::Tensor of_mixer(const at::Tensor& of_heads) const {
-    if (!exchanged() || !of_heads.defined()) return of_heads;
-    const Extent& heads = spec_.sequences.mine().heads;
-    return of_heads.narrow(0, heads.begin, heads.count);
-  }
-  /// Returns views of the mixer's rows of filters, or of their gradient.
-  std::vector<at::Tensor> filters_of_mixer(const at::Tensor& weight) const {
-    std::vector<at::Tensor> parts;
-    const at::Tensor all = filters(weight);
-    const SequenceHeads& mine = spec_.sequences.mine();
-    for (const std::int64_t first : {std::int64_t{0}, d_.key_heads * d_.key_dim})
-      for (const std::int64_t head : mine.key_heads) parts.push_back(all.narrow(0, first + head * d_.key_dim, d_.key_dim));
-    parts.push_back(
-        all.narrow(0, 2 * d_.key_heads * d_.key_dim + mine.heads.begin * d_.value_dim, mine.heads.count * d_.value_dim));
-    return parts;
-  }
-  at::Tensor mixer_filters(const at::Tensor& weight) const {
-    return exchanged() ? at::cat(filters_of_mixer(weight)) : filters(weight);
-  }
-
   /// Returns the convolved rows of the mixer, in scratch memory.
   at::Tensor convolve(const SubLayerWeights& w, const at::Tensor& rows, const LayerPass& pass) const {
     const at::Tensor convolved = pass.scratch(spec_.scratch[exchanged() ? kSeenConvolved : kConvolved]);
-    ops::short_convolution_forward(mixer_.mixed(rows), mixer_filters(w.vectors[kFilters].value), *pass.sequences, convolved,
+    ops::short_convolution_forward(mixer_.mixed(rows), mixer_.filters(w.vectors[kFilters].value), *pass.sequences, convolved,
                                    pass.workspace);
     return convolved;
   }
@@ -270,29 +213,16 @@ class DeltaNet final : public SubLayer {
                               states(s, *pass.sequences), *pass.sequences, mixer_.operands(gconvolved, gdecay, gbeta),
                               pass.workspace);
     const Weight& filter = w.vectors[kFilters];
-    const bool parts = exchanged() && filter.grad.defined();
-    const at::Tensor value = mixer_filters(filter.value),
-                     grad = parts ? at::zeros(value.sizes(), filter.grad.options()) : filters(filter.grad);
-    ops::short_convolution_backward(gconvolved, mixer_.mixed(rows), value, *pass.sequences, mixer_.mixed(grows), grad,
-                                    pass.workspace);
-    if (parts) {
-      std::int64_t first = 0;
-      for (const at::Tensor& part : filters_of_mixer(filter.grad)) {
-        part.add_(grad.narrow(0, first, part.size(0)));
-        first += part.size(0);
-      }
-    }
+    const at::Tensor grad = mixer_.filter_gradient(filter.grad);
+    ops::short_convolution_backward(gconvolved, mixer_.mixed(rows), mixer_.filters(filter.value), *pass.sequences,
+                                    mixer_.mixed(grows), grad, pass.workspace);
+    mixer_.add_filter_gradient(grad, filter.grad);
     const Weight &decay = w.vectors[kLogDecay], &bias = w.vectors[kTimeBias];
-    ops::delta_gates_backward(gdecay, gbeta, mixer_.gate_inputs(rows, of_mixer(decay.value), of_mixer(bias.value)),
-                              mixer_.gate_inputs(grows, of_mixer(decay.grad), of_mixer(bias.grad)));
+    ops::delta_gates_backward(gdecay, gbeta, mixer_.gate_inputs(rows, decay.value, bias.value),
+                              mixer_.gate_inputs(grows, decay.grad, bias.grad));
   }
-  /// Returns the filters, or their gradient, in the convolution's shape.
-  at::Tensor filters(const at::Tensor& weight) const {
-    return weight.defined() ? weight.view({d_.channels(), d_.taps}) : at::Tensor();
-  }
-
   at::Tensor states(const SubLayerSaved& s, const ops::PackedSequences& sequences) const {
-    const DeltaNetConfig& d = mixer_.d;
+    const DeltaNetConfig& d = mixer_.config();
     const std::int64_t kept = ops::kept_delta_states(sequences), size = d.value_heads * d.key_dim * d.value_dim;
     return s.tensors[kStates].view(-1).narrow(0, 0, kept * size).view({kept, d.value_heads, d.key_dim, d.value_dim});
   }
@@ -300,7 +230,7 @@ class DeltaNet final : public SubLayer {
     return pass.workspace.get(name, {rows, heads}, statistics_dtype(pass.dtype));
   }
   at::Tensor sequence_statistics(const LayerPass& pass, const char* name) const {
-    return statistics(pass, name, exchanged() ? pass.sequences->num_rows() : pass.tokens(), mixer_.d.value_heads);
+    return statistics(pass, name, exchanged() ? pass.sequences->num_rows() : pass.tokens(), mixer_.config().value_heads);
   }
 
   /// Calls f(columns of one kind for all key heads, the same columns in projected rows, which are grouped by key head) for each
@@ -345,7 +275,8 @@ class DeltaNet final : public SubLayer {
   }
 
   DeltaNetConfig d_;
-  Mixer rows_, mixer_;
+  DeltaMixer rows_;   ///< all heads, in rows
+  DeltaMixer mixer_;  ///< those that mix tokens in training
   double eps_;
 };
 
