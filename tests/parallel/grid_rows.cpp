@@ -82,7 +82,7 @@ constexpr ModelRow kModels[] = {
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "tie_word_embeddings": false})",
      "2", true},
-    {"qwen3 in blocks of 64", R"({"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 320, "num_hidden_layers": 2,
+    {"qwen3 in blocks of 64", R"({"model_type": "qwen3", "hidden_size": 64, "intermediate_size": 320, "num_hidden_layers": 1,
         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 53, "tie_word_embeddings": true})",
      "2 3 4", false, true, true},
 };

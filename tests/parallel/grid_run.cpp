@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 
@@ -179,19 +180,30 @@ void Run::load_checkpoint(const fs::path& checkpoint) {
 
 namespace {
 
+nlohmann::json bytes_of(const std::vector<double>& values) {
+  const auto* first = reinterpret_cast<const std::uint8_t*>(values.data());
+  return nlohmann::json::binary({first, first + values.size() * sizeof(double)});
+}
+
+std::vector<double> numbers_of(const nlohmann::json& bytes) {
+  std::vector<double> values(bytes.get_binary().size() / sizeof(double));
+  std::memcpy(values.data(), bytes.get_binary().data(), bytes.get_binary().size());
+  return values;
+}
+
 nlohmann::json to_json(const Oracle& oracle) {
   nlohmann::json steps = nlohmann::json::array(), files = nlohmann::json::object();
-  for (const StepNumbers& s : oracle.steps) steps.push_back({s.loss, s.norm, s.metrics, s.grads});
+  for (const StepNumbers& s : oracle.steps) steps.push_back({s.loss, s.norm, s.metrics, bytes_of(s.grads)});
   for (const auto& [name, bytes] : oracle.files) files[name] = nlohmann::json::binary({bytes.begin(), bytes.end()});
-  return {steps, oracle.weights, files};
+  return {steps, bytes_of(oracle.weights), files};
 }
 
 Oracle oracle_from(const nlohmann::json& json) {
   Oracle oracle;
   for (const auto& s : json.at(0))
     oracle.steps.push_back({s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(),
-                            s.at(3).get<std::vector<double>>()});
-  oracle.weights = json.at(1).get<std::vector<double>>();
+                            numbers_of(s.at(3))});
+  oracle.weights = numbers_of(json.at(1));
   for (const auto& [name, bytes] : json.at(2).items())
     oracle.files[name] = {bytes.get_binary().begin(), bytes.get_binary().end()};
   return oracle;
