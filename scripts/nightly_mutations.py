@@ -386,10 +386,11 @@ def mesh_judge(build, every):
     folder = build / "mutations"
     program = ChangedProgram(build, folder, GRID[0].program, {str(ROOT / path): text for path, text in with_mistakes(every).items()})
     judge = Judge(program.path.parent, GRID)
-    oracles = folder / "oracles"
-    shutil.rmtree(oracles, ignore_errors=True)
-    oracles.mkdir()
-    judge.environment["QFT_GRID_ORACLES"] = str(oracles)
+    files = folder / "files"  # of the run without a mistake, and so its oracles
+    shutil.rmtree(files, ignore_errors=True)
+    files.mkdir()
+    judge.environment["QFT_GRID_FILES"] = str(files)
+    judge.check_unchanged(GRID[0])  # makes files, which all others use
     return judge
 
 

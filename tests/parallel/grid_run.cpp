@@ -1,6 +1,5 @@
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/exchange.h"
-#include "qft/core/hash.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/run_plan.h"
 #include "qft/io/storage.h"
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -220,12 +218,8 @@ Oracle oracle_of(const Case& c, Files& files, const fs::path& folder) {
   return oracle;
 }
 
-/// Returns the text that the folder QFT_GRID_ORACLES has under this name. Without the folder: make(). Without the text: make(),
-/// which the folder then has.
-std::string kept_text(const std::string& name, const std::function<std::string()>& make) {
-  const char* folder = std::getenv("QFT_GRID_ORACLES");
-  if (folder == nullptr) return make();
-  const fs::path path = fs::path(folder) / hash_hex(name);
+/// Returns the text of a file. If there is no file, writes what make() returns.
+std::string kept_text(const fs::path& path, const std::function<std::string()>& make) {
   if (fs::exists(path)) return test::read_bytes(path);
   const std::string text = make();
   std::ofstream(path, std::ios::binary) << text;
@@ -252,7 +246,7 @@ std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const st
     Files own(*self, files);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (owner(i) == world.rank())
-        texts[i] = kept_text(fmt::format("{}, {}", all[i].model->name, all[i].task->name), [&] {
+        texts[i] = kept_text(files.oracle(*all[i].model, *all[i].task), [&] {
           const auto bytes = nlohmann::json::to_cbor(to_json(oracle_of(all[i], own, folders[i])));
           return std::string(bytes.begin(), bytes.end());
         });
