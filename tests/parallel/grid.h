@@ -77,8 +77,8 @@ std::vector<Entry> entries(int ranks, bool all);
 /// Files that all runs of the grid share, in a folder that every rank sees.
 class Files {
  public:
-  /// Collective over `world`. The folder is the one that QFT_GRID_FILES names, whose models, packs and oracles are used again; else
-  /// it lives as long as rank 0's object.
+  /// Collective over `world`. The folder is the one that QFT_GRID_FILES names, whose models, packs and oracles are used again;
+  /// else it lives as long as rank 0's object.
   explicit Files(comm::Communicator& world);
   /// The same folder for the ranks of `comm` alone.
   Files(comm::Communicator& comm, const Files& others);

@@ -47,7 +47,7 @@ plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engi
                       const comm::Communicator& comm) {
   const comm::Degrees degrees = comm::resolve(c.layout->degrees, comm.size());
   plan::RunPlan run = engine::plan_of(config, source, model::Share{comm.rank() % degrees.tensor, degrees.tensor},
-                                       model::Share{comm.rank() / degrees.tensor % degrees.context, degrees.context});
+                                      model::Share{comm.rank() / degrees.tensor % degrees.context, degrees.context});
   run.precision = optim::Precision::fp64();
   run.hyper.weight_decay = 0.01;
   run.sharding = make_sharding(strategy_of(c.layout->strategy), c.way->offload, degrees.replicate * degrees.shard, degrees.shard);
@@ -199,8 +199,8 @@ nlohmann::json to_json(const Oracle& oracle) {
 Oracle oracle_from(const nlohmann::json& json) {
   Oracle oracle;
   for (const auto& s : json.at(0))
-    oracle.steps.push_back({s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(),
-                            numbers_of(s.at(3))});
+    oracle.steps.push_back(
+        {s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(), numbers_of(s.at(3))});
   oracle.weights = numbers_of(json.at(1));
   for (const auto& [name, bytes] : json.at(2).items())
     oracle.files[name] = {bytes.get_binary().begin(), bytes.get_binary().end()};
