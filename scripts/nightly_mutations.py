@@ -13,7 +13,6 @@ only the changed sources of a finished build, in BUILD/mutations. Prints a table
 All mistakes are compiled into one program, where the variable QFT_MUTATION says which one is made. Exit code 1 where a site survives
 without a reason, or a test fails while no mistake is made."""
 import argparse
-import math
 import os
 import re
 import shutil
@@ -303,6 +302,7 @@ class Judge:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(test.ranks), str(self.programs / test.program),
                    f"--gtest_filter={test.filter}", "--gtest_fail_fast"]
         environment = {**self.environment, **test.environment, "QFT_MUTATION": str(site)}
+        self.first_case = ""
         with subprocess.Popen(command, env=environment, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             ender = threading.Timer(limit, process.terminate)  # mpirun ends its ranks
             ender.start()
@@ -321,8 +321,6 @@ class Judge:
             return process.wait() in (0, 77) and not failed
 
     def check_unchanged(self, test):
-        if str(test) in self.seconds:
-            return
         started = time.monotonic()
         if not self.passes(test):
             sys.exit(f"false alarm: {test} fails while no mistake is made{self.first_case and ': ' + self.first_case}")
@@ -331,9 +329,7 @@ class Judge:
 
     def verdict(self, number, site):
         """The first test that fails, or None: first the one that caught the last mistake in this file, then the quick ones."""
-        for test in sorted(self.tests, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds.get(str(t), math.inf))):
-            self.check_unchanged(test)
-            self.first_case = ""
+        for test in sorted(self.tests, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds[str(t)])):
             if not self.passes(test, number, limit=60 + 5 * self.seconds[str(test)]):
                 self.last_in[site.path] = str(test)
                 return str(test)
@@ -390,11 +386,46 @@ def mesh_judge(build, every):
     folder = build / "mutations"
     program = ChangedProgram(build, folder, GRID[0].program, {str(ROOT / path): text for path, text in with_mistakes(every).items()})
     judge = Judge(program.path.parent, GRID)
-    oracles = folder / "oracles"
-    shutil.rmtree(oracles, ignore_errors=True)
-    oracles.mkdir()
-    judge.environment["QFT_GRID_ORACLES"] = str(oracles)
+    files = folder / "files"  # of the run without a mistake, and so its oracles
+    shutil.rmtree(files, ignore_errors=True)
+    files.mkdir()
+    judge.environment["QFT_GRID_FILES"] = str(files)
+    judge.check_unchanged(GRID[0])  # makes files, which all others use
     return judge
+
+
+def try_each(judge, tried):
+    """Returns the survivors."""
+    survived = []
+    for number, site in tried:
+        started = time.monotonic()
+        verdict = judge.verdict(number, site)
+        reason = EXPLAINED.get((site.path, site.statement))
+        note = f"\n    {reason}" if reason and not verdict else ""
+        print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}{note}", flush=True)
+        if verdict is None:
+            survived.append(site)
+    return survived
+
+
+def try_on_more_ranks(judge, tried):
+    """Returns the mistakes that no number of ranks notices. Those that few ranks notice are not made again on more."""
+    for test in judge.tests:
+        if not tried:
+            break
+        judge.check_unchanged(test)
+        left = []
+        for number, site in tried:
+            started = time.monotonic()
+            if judge.passes(test, number, limit=30 + 5 * judge.seconds[str(test)]):
+                left.append((number, site))
+            else:
+                print(f"| {site.statement} | {judge.first_case or 'no case: the run ended'}, on {test.ranks} ranks | "
+                      f"{time.monotonic() - started:.0f} |", flush=True)
+        tried = left
+    for _, site in tried:
+        print(f"| {site.statement} | SURVIVED: {site} | |", flush=True)
+    return [site for _, site in tried]
 
 
 def main():
@@ -409,24 +440,13 @@ def main():
     if args.list:
         print(*every, f"{len(every)} sites", sep="\n")
         return
-    judge = checkout_judge(args.checkout.resolve(), every) if args.set == "streams" else mesh_judge(args.build.resolve(), every)
-    tried, survived, unexplained = 0, 0, 0
-    for number, site in enumerate(every):
-        if not re.search(args.only, str(site)):
-            continue
-        started = time.monotonic()
-        verdict = judge.verdict(number, site)
-        seconds = time.monotonic() - started
-        reason = EXPLAINED.get((site.path, site.statement))
-        tried += 1
-        survived += verdict is None
-        unexplained += verdict is None and reason is None
-        if args.set == "mesh":
-            print(f"| {site.statement} | {judge.first_case or verdict or 'SURVIVED'} | {seconds:.0f} |", flush=True)
-        else:
-            note = f"\n    {reason}" if reason and not verdict else ""
-            print(f"{verdict or 'SURVIVED':32} {seconds:4.0f} s  {site}{note}", flush=True)
-    print(f"of {tried} sites: {tried - survived} caught, {survived} survive, {unexplained} of them without a reason")
+    tried = [(number, site) for number, site in enumerate(every) if re.search(args.only, str(site))]
+    if args.set == "streams":
+        survived = try_each(checkout_judge(args.checkout.resolve(), every), tried)
+    else:
+        survived = try_on_more_ranks(mesh_judge(args.build.resolve(), every), tried)
+    unexplained = [site for site in survived if (site.path, site.statement) not in EXPLAINED]
+    print(f"of {len(tried)} sites: {len(tried) - len(survived)} caught, {len(survived)} survive, {len(unexplained)} of them without a reason")
     sys.exit(1 if unexplained else 0)
 
 

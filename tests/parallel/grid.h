@@ -77,7 +77,8 @@ std::vector<Entry> entries(int ranks, bool all);
 /// Files that all runs of the grid share, in a folder that every rank sees.
 class Files {
  public:
-  /// Collective over `world`. The folder lives as long as rank 0's object.
+  /// Collective over `world`. The folder is the one that QFT_GRID_FILES names, whose models, packs and oracles are used again;
+  /// else it lives as long as rank 0's object.
   explicit Files(comm::Communicator& world);
   /// The same folder for the ranks of `comm` alone.
   Files(comm::Communicator& comm, const Files& others);
@@ -87,6 +88,8 @@ class Files {
   std::filesystem::path model(const ModelRow& row);
   /// Returns a pack of the stage's kind of items. Made at the first call, which is collective.
   std::filesystem::path pack(const config::Stage& stage);
+  /// Returns the file of one rank's result.
+  std::filesystem::path oracle(const ModelRow& model, const TaskRow& task) const;
   /// Returns an empty folder, the same on all ranks. Collective.
   std::filesystem::path empty_folder();
 

@@ -7,11 +7,13 @@
 #include "qft/pack/builder.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "encode/fixture.h"
 #include "grid.h"
 #include "io/temp_dir.h"
+#include <fmt/format.h>
 
 namespace qft::parallel::grid {
 namespace {
@@ -103,6 +105,10 @@ struct Files::Folder {
 };
 
 Files::Files(comm::Communicator& world) : world_(world) {
+  if (const char* kept = std::getenv("QFT_GRID_FILES")) {
+    root_ = kept;
+    return;
+  }
   if (world.rank() == 0) folder_ = std::make_unique<Folder>();
   root_ = comm::broadcast_string(world, folder_ ? folder_->dir.path().string() : "");
 }
@@ -127,10 +133,16 @@ fs::path Files::pack(const config::Stage& stage) {
   return path;
 }
 
+fs::path Files::oracle(const ModelRow& model, const TaskRow& task) const {
+  return root_ / (hash_hex(fmt::format("{}, {}", model.name, task.name)) + ".oracle");
+}
+
 fs::path Files::empty_folder() {
   const fs::path dir = root_ / std::to_string(folders_++);
   comm::agreed(world_, [&] {
-    if (world_.rank() == 0) fs::create_directories(dir);
+    if (world_.rank() != 0) return;
+    fs::remove_all(dir);
+    fs::create_directories(dir);
   });
   return dir;
 }

@@ -1,6 +1,5 @@
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/exchange.h"
-#include "qft/core/hash.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/run_plan.h"
 #include "qft/io/storage.h"
@@ -9,7 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 
@@ -180,19 +179,30 @@ void Run::load_checkpoint(const fs::path& checkpoint) {
 
 namespace {
 
+nlohmann::json bytes_of(const std::vector<double>& values) {
+  const auto* first = reinterpret_cast<const std::uint8_t*>(values.data());
+  return nlohmann::json::binary({first, first + values.size() * sizeof(double)});
+}
+
+std::vector<double> numbers_of(const nlohmann::json& bytes) {
+  std::vector<double> values(bytes.get_binary().size() / sizeof(double));
+  std::memcpy(values.data(), bytes.get_binary().data(), bytes.get_binary().size());
+  return values;
+}
+
 nlohmann::json to_json(const Oracle& oracle) {
   nlohmann::json steps = nlohmann::json::array(), files = nlohmann::json::object();
-  for (const StepNumbers& s : oracle.steps) steps.push_back({s.loss, s.norm, s.metrics, s.grads});
+  for (const StepNumbers& s : oracle.steps) steps.push_back({s.loss, s.norm, s.metrics, bytes_of(s.grads)});
   for (const auto& [name, bytes] : oracle.files) files[name] = nlohmann::json::binary({bytes.begin(), bytes.end()});
-  return {steps, oracle.weights, files};
+  return {steps, bytes_of(oracle.weights), files};
 }
 
 Oracle oracle_from(const nlohmann::json& json) {
   Oracle oracle;
   for (const auto& s : json.at(0))
-    oracle.steps.push_back({s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(),
-                            s.at(3).get<std::vector<double>>()});
-  oracle.weights = json.at(1).get<std::vector<double>>();
+    oracle.steps.push_back(
+        {s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(), numbers_of(s.at(3))});
+  oracle.weights = numbers_of(json.at(1));
   for (const auto& [name, bytes] : json.at(2).items())
     oracle.files[name] = {bytes.get_binary().begin(), bytes.get_binary().end()};
   return oracle;
@@ -209,12 +219,8 @@ Oracle oracle_of(const Case& c, Files& files, const fs::path& folder) {
   return oracle;
 }
 
-/// Returns the text that the folder QFT_GRID_ORACLES has under this name. Without the folder: make(). Without the text: make(),
-/// which the folder then has.
-std::string kept_text(const std::string& name, const std::function<std::string()>& make) {
-  const char* folder = std::getenv("QFT_GRID_ORACLES");
-  if (folder == nullptr) return make();
-  const fs::path path = fs::path(folder) / hash_hex(name);
+/// Returns the text of a file. If there is no file, writes what make() returns.
+std::string kept_text(const fs::path& path, const std::function<std::string()>& make) {
   if (fs::exists(path)) return test::read_bytes(path);
   const std::string text = make();
   std::ofstream(path, std::ios::binary) << text;
@@ -241,7 +247,7 @@ std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles(const st
     Files own(*self, files);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (owner(i) == world.rank())
-        texts[i] = kept_text(fmt::format("{}, {}", all[i].model->name, all[i].task->name), [&] {
+        texts[i] = kept_text(files.oracle(*all[i].model, *all[i].task), [&] {
           const auto bytes = nlohmann::json::to_cbor(to_json(oracle_of(all[i], own, folders[i])));
           return std::string(bytes.begin(), bytes.end());
         });
