@@ -2,9 +2,23 @@
 
 #include "qft/core/error.h"
 
-#include <numeric>
-
 namespace qft::model {
+namespace {
+
+/// Returns the length of the longest equal runs of the heads of which each has one key head, which serves `group` heads.
+std::int64_t longest_run(const Extent& heads, std::int64_t group) {
+  const auto fits = [&](std::int64_t run) {
+    if (heads.count % run != 0) return false;
+    for (std::int64_t head = heads.begin; head < heads.end(); head += run)
+      if (head / group != (head + run - 1) / group) return false;
+    return true;
+  };
+  std::int64_t run = heads.count;
+  while (!fits(run)) --run;
+  return run;
+}
+
+}  // namespace
 
 SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Share context) {
   if (context.ranks == 1) return {};
@@ -15,8 +29,7 @@ SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Sh
   std::int64_t runs = 0;
   for (int rank = 0; rank < context.ranks; ++rank) {
     const Extent mine = model::deal(heads, 1, {rank, context.ranks}, "heads");
-    // Runs of this length begin and end with the rank's heads and with the groups that a key head serves.
-    const std::int64_t run = std::gcd(group, std::gcd(mine.begin, mine.count));
+    const std::int64_t run = longest_run(mine, group);
     SequenceHeads& dealt = share.ranks.emplace_back(SequenceHeads{mine, {}});
     for (std::int64_t head = mine.begin; head < mine.end(); head += run) dealt.key_heads.push_back(head / group);
     runs += dealt.num_key_heads();

@@ -6,14 +6,16 @@
 //               are added up, and each rank gets some rows of the sum (model/row_sharing.h).
 //   norms       Whole, on a rank's own rows.
 //   sub-layers  A rank collects all rows, and computes a term of each with its heads or inner columns. The terms are added up,
-//   and
-//               each rank gets its own rows of the sum. Only the first rank adds the bias of a linear with cut columns.
+//               and each rank gets its own rows of the sum. Only the first rank adds the bias of a linear with cut columns.
 //   experts     Whole: each rank computes its own rows with all of them.
 //   head        The final norm is whole. Rows of the vocabulary are cut: a rank collects the labels' rows, and the ranks exchange
 //               maxima and sums of exponentials. Value heads and classifiers are whole; the rank with a sequence's last row
 //               computes its values.
 //   adapters    Follow the linear that they wrap (adapters/lora_spec.cpp, oft_spec.cpp). A linear with cut rows has B and the
 //               magnitudes cut, A and OFT's rotations whole; one with cut columns has A and the rotations' blocks cut.
+//
+// Context ranks cut no tensor: "all rows" above are those of a context rank, and each has a term of every gradient. For attention
+// and the delta rule they exchange heads (model/head_exchange.h).
 #include "parallelize.h"
 
 #include <string>

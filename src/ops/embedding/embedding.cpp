@@ -68,6 +68,7 @@ void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const
 
 void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight,
                         const VocabularyPart& vocabulary) {
+  if (tokens.size(0) == 0) return;
   const bool same = gweight.scalar_type() == gy.scalar_type();
   const bool done = (same || gweight.scalar_type() == at::kFloat) && cpu::with_kernel_type(gy, [&]<class T>() {
                       const auto kernels = cpu::add_kernels<T>();
