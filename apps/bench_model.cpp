@@ -65,7 +65,7 @@ int measure(Measured what, comm::Session& session, const config::CommandLine& li
   plan::RunPlan run;
   comm::agreed(session.world(), [&, &config = config] {
     // Rates are measured with whole matrices, also if ranks will share them.
-    run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training), model::Share{});
+    run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training), engine::RankShares{});
     options = options_of(line, config, run.objective.item_sequences, config.data_ranks(session.size()));
   });
   plan::Measurement here(session, run, device, *options);
