@@ -18,16 +18,16 @@ namespace {
 constexpr std::int64_t kPrompt = 9, kAnswer = 200;
 
 /// The answer to a prompt, and the logits of each of its tokens.
-struct Answer {
+struct GreedyAnswer {
   std::vector<std::int32_t> tokens;
   std::vector<at::Tensor> logits;
 };
 
-Answer greedy(const selftest::SmallCase& c, comm::Communicator& comm, c10::Device device) {
+GreedyAnswer greedy(const selftest::SmallCase& c, comm::Communicator& comm, c10::Device device) {
   selftest::SmallRun run(c, comm, device);
   Decoder decoder(run.instance(), kPrompt + kAnswer);
   std::vector<std::int32_t> next = selftest::small_tokens(3, kPrompt);
-  Answer answer;
+  GreedyAnswer answer;
   while (std::ssize(answer.tokens) < kAnswer) {
     answer.logits.push_back(decoder.forward(next).clone());
     next = {static_cast<std::int32_t>(at::argmax(answer.logits.back()).item<std::int64_t>())};
@@ -41,9 +41,9 @@ void compare(selftest::SmallCase c, const char* name, int selftest::SmallCase::*
   SCOPED_TRACE(name);
   c.precision = optim::Precision::fp32();
   const auto self = comm::make_self_communicator();
-  const Answer want = greedy(c, *self, c10::kCPU);
+  const GreedyAnswer want = greedy(c, *self, c10::kCPU);
   c.*degree = world().size();
-  const Answer got = greedy(c, world(), test::device_under_test());
+  const GreedyAnswer got = greedy(c, world(), test::device_under_test());
   EXPECT_EQ(got.tokens, want.tokens);
   double most = 0.0;
   for (std::size_t t = 0; t < want.logits.size(); ++t)
