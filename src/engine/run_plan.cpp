@@ -196,21 +196,34 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   require_modules(config, source);
   if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
-  model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
-                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, shares.tensor, shares.context);
+  model::ModelSpec spec = model::ModelSpec::build(
+      architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
+      freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, shares.tensor, shares.context);
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;
 }
 
-/// Returns the spec by which all ranks plan: the first one's, which has most of each tensor and of the heads. Quantised parts of
-/// another tensor rank may still take more bytes, because its cuts divide groups, or its nested scales become fp32; each unit has
-/// the most.
+/// Returns the context rank that has most columns of whole sequences. Copies of key heads may give a later one more than the
+/// first.
+model::Share fullest_context(const model::ModelSpec& spec) {
+  std::vector<std::int64_t> columns(static_cast<std::size_t>(spec.context.ranks), 0);
+  for (const model::Layer& layer : spec.layers)
+    for (const model::SubLayerSpec& sublayer : layer)
+      for (std::size_t r = 0; r < sublayer.sequences.ranks.size(); ++r)
+        columns[r] += sublayer.sequences.ranks[r].columns(1, false) + 2 * sublayer.sequences.ranks[r].columns(1, true);
+  return {static_cast<int>(std::ranges::max_element(columns) - columns.begin()), spec.context.ranks};
+}
+
+/// Returns the spec by which all ranks plan: that of the first tensor rank, which has most of each tensor, and of the context
+/// rank that has most heads. Quantised parts of another tensor rank may still take more bytes, because its cuts divide groups, or
+/// its nested scales become fp32; each unit has the most.
 model::ModelSpec planned_spec(const config::RunConfig& config, const ModelSource& source) {
   const auto ranks = static_cast<int>(config.parallel.tensor_parallel);
-  const model::Share context{0, static_cast<int>(config.parallel.context_parallel)};
+  model::Share context{0, static_cast<int>(config.parallel.context_parallel)};
   model::ModelSpec spec = spec_of(config, source, {{0, ranks}, context});
+  context = fullest_context(spec);
+  if (context.rank > 0) spec = spec_of(config, source, {{0, ranks}, context});
   if (std::ranges::all_of(spec.units, [](const model::UnitSpec& unit) { return unit.packed_bytes == 0; })) return spec;
   for (int rank = 1; rank < ranks; ++rank) {
     const model::ModelSpec other = spec_of(config, source, {{rank, ranks}, context});
@@ -336,7 +349,8 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
   });
   // so far all ranks have planned alike
   if (const int tensor = run.sharding.tensor_ranks, context = run.sharding.context_ranks; tensor * context > 1) {
-    plan::RunPlan own = plan_of(config, source, RankShares{{comm.rank() % tensor, tensor}, {comm.rank() / tensor % context, context}});
+    plan::RunPlan own =
+        plan_of(config, source, RankShares{{comm.rank() % tensor, tensor}, {comm.rank() / tensor % context, context}});
     run.spec = std::move(own.spec);
     run.reference_model = std::move(own.reference_model);
   }

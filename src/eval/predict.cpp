@@ -190,6 +190,8 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   });
   bar.clear();
   PredictResult result = summary(gather(mine, data), comm.rank());
+  // Ranks that share sequences answer apart, and a device's answers may differ, but all ranks must decide alike.
+  for (const auto& [name, value] : kScoreNames) result.mean.*value = comm::broadcast_value(comm, result.mean.*value);
   result.words = words_of(*cutter, comm);
   result.memory_peak =
       comm::all_reduce_value(comm, device::memory_use(instance.transformer().device()).peak, comm::ReduceOp::max);

@@ -173,7 +173,8 @@ class OfMicroBatch {
 
   Exchanges head_forward(const Action& action) const {
     Exchanges all{.tensor = routing(action, tensor_), .context = routing(action, context_)};
-    all.context += values(context_);
+    const bool rows = action.lane == parallel::Lane::reference && run_.objective.reference_rows;
+    all.context += rows ? once(amount(micro_.labels * spec_.config.hidden_size) * item_, context_) : values(context_);
     const bool turns = run_.training && action.lane == parallel::Lane::policy &&
                        run_.objective.kind == parallel::ObjectiveKind::row_local;  // the gradient too
     if (spec_.head.of_sequences()) {
@@ -183,7 +184,7 @@ class OfMicroBatch {
       return all;
     }
     all.tensor += label_rows();
-    if (action.lane == parallel::Lane::reference && run_.objective.reference_rows) return all;
+    if (rows) return all;
     all.tensor += softmax();
     if (turns) all.tensor += label_rows();
     return all;
@@ -206,10 +207,6 @@ class OfMicroBatch {
 };
 
 }  // namespace
-
-std::int64_t context_rows(const RunPlan& run) {
-  return rows_of(run.shape, run.sharding.context_ranks);
-}
 
 Exchange& Exchange::operator+=(const Exchange& other) {
   bytes += other.bytes;

@@ -7,9 +7,6 @@
 
 namespace qft::plan {
 
-/// Returns how many rows of a micro-batch each context rank has.
-std::int64_t context_rows(const RunPlan& run);
-
 /// Exchanges along one axis.
 struct Exchange {
   double bytes = 0;  ///< that a rank receives, as comm::Counters count them; their mean where ranks receive different numbers

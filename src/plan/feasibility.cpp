@@ -120,8 +120,8 @@ RunPlan with_fastest(RunPlan run, std::span<const parallel::Schedule> schedules,
 }
 
 std::int64_t largest_group(const RunPlan& one, const MachineFacts& machine, std::int64_t micro_batches) {
-  const std::int64_t each = parallel::activation_bytes(*one.spec, one.precision.compute, context_rows(one),
-                                                       one.schedule.recompute, one.schedule.offload_inputs);
+  const std::int64_t each = parallel::activation_bytes(*one.spec, one.precision.compute, one.shape.tokens, one.schedule.recompute,
+                                                       one.schedule.offload_inputs);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2) - kernel_bytes(one, 1));
   const std::int64_t group = (memory_for(one, machine).device / 5 * 4 - (one.footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));

@@ -57,21 +57,25 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
 std::int64_t rows_here(const RunPlan& run) {
   return run.training ? run.spec->context.room(run.shape.tokens) : run.shape.tokens;
 }
-/// Rows of these that a rank computes in sub-layers with whole matrices. In decoding, ranks that share matrices all have all rows.
+/// Rows of these that a rank computes in sub-layers with whole matrices. In decoding, ranks that share matrices all have all
+/// rows.
 std::int64_t own_rows(const RunPlan& run) {
   return run.training ? run.spec->share.room(rows_here(run)) : run.shape.tokens;
 }
 
 /// The largest scratch of any sub-layer's operations.
 std::int64_t operation_bytes(const RunPlan& run) {
-  BatchShape own = run.shape;
+  BatchShape here = run.shape, own = run.shape;
+  here.tokens = rows_here(run);
   own.tokens = own_rows(run);
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec->layers)
     for (const model::SubLayerSpec& sublayer : layer)
       most = std::max(most, make_sublayer(run.spec->config, sublayer)
-                                ->operation_scratch_bytes(sublayer.on_own_rows ? own : run.shape, run.precision.compute,
-                                                          run.training, run.kernels));
+                                ->operation_scratch_bytes(sublayer.on_own_rows       ? own
+                                                          : sublayer.sequences.any() ? run.shape
+                                                                                     : here,
+                                                          run.precision.compute, run.training, run.kernels));
   return most;
 }
 
@@ -88,6 +92,10 @@ struct LargestSizes {
     if (sharers > 1) {
       for (const char* name : {"collected", "partial"}) named[name] = sharers * boundary;
       if (run.training) named["collected.g"] = sharers * boundary;
+    } else if (run.spec->context.ranks > 1) {  // the labels' rows
+      const std::int64_t labels = std::min(run.shape.num_labels(), rows) * run.spec->config.hidden_size;
+      if (run.training) named["partial"] = labels;
+      if (run.objective.reference_rows) named["collected"] = labels;
     }
     for (const model::Layer& layer : run.spec->layers)
       for (const model::SubLayerSpec& sublayer : layer) {
@@ -164,8 +172,8 @@ struct Temporaries {
     const auto& c = run.spec->config;
     const std::int64_t sharers = run.spec->share.ranks;
     if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->vocabulary.count * statistics_bytes(run);
-    if (sharers > 1)  // the labels' rows among a rank's own rows, and their gradient
-      head += 2 * std::min(run.shape.num_labels(), run.spec->share.room(run.shape.tokens)) * c.hidden_size *
+    if (sharers * run.spec->context.ranks > 1)  // the labels' rows among a rank's own rows, and their gradient
+      head += 2 * std::min(run.shape.num_labels(), run.spec->share.room(rows_here(run))) * c.hidden_size *
               size_of(run.precision.compute);
     if (!run.kernels.plain) return;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
@@ -344,7 +352,7 @@ std::int64_t staged_bytes(const RunPlan& run) {
     const std::int64_t owned = run.sharding.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
     state +=
         (owned * size_of(p.master) + parallel::state_bytes(*run.rule, run.hyper, p, unit, owned, run.sharding.tensor_ranks)) /
-        run.sharding.replicas;
+        copies_of(run.sharding);
     trainable += unit.trainable_numel;
   }
   if (run.saving.model_only) state = 0;
@@ -352,7 +360,7 @@ std::int64_t staged_bytes(const RunPlan& run) {
   const std::int64_t whole = run.spec->num_params(false) * size_of(p.compute);
   // Each writing rank writes at least one file.
   const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
-  return state + std::min(whole, std::max(whole / (run.sharding.shard_ranks * run.sharding.replicas), file));
+  return state + std::min(whole, std::max(whole / (slices_of(run.sharding) * copies_of(run.sharding)), file));
 }
 
 RunPlan reference_passes(const RunPlan& run) {
@@ -375,15 +383,6 @@ RunPlan reference_passes(const RunPlan& run) {
 
 namespace {
 
-/// Returns the run with the rows of a micro-batch that one of its context ranks computes. Between the exchanges of heads it has
-/// all rows of some heads, which take the same memory.
-RunPlan on_a_context_rank(const RunPlan& run) {
-  RunPlan one = run;
-  one.shape.tokens = context_rows(run);
-  one.shape.labels = std::min(run.shape.labels, one.shape.tokens);
-  return one;
-}
-
 /// Bytes that a separate reference adds if the objective reads rows: a row for each label of a step, and the head, which stays
 /// gathered.
 std::int64_t rows_bytes(const RunPlan& run) {
@@ -398,8 +397,7 @@ std::int64_t rows_bytes(const RunPlan& run) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const RunPlan& whole) {
-  const RunPlan run = on_a_context_rank(whole);
+MemoryPlan plan_memory(const RunPlan& run) {
   MemoryPlan p;
   const std::int64_t item = size_of(run.precision.compute);
   const auto units = gathered_bytes(run);

@@ -44,7 +44,7 @@ struct Mesh {
   int tensor = 1, context = 1;
   std::int64_t heads = 3;  ///< of queries
 };
-constexpr Mesh kMeshes[] = {{"2 share matrices", 2},  {"3 share matrices", 3},  {"4 share matrices", 4, 1, 6},
+constexpr Mesh kMeshes[] = {{"2 share matrices", 2},     {"3 share matrices", 3},     {"4 share matrices", 4, 1, 6},
                             {"2 share sequences", 1, 2}, {"3 share sequences", 1, 3}, {"2 x 2 share both", 2, 2, 6}};
 
 struct Reference {

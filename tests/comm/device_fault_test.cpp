@@ -116,7 +116,8 @@ TEST_F(DeviceFault, AStalledRankIsNamedByThoseThatWait) {
     reduce(comm, data);
   });
   // All ranks learn it from the first that gives up, including the rank that stalls.
-  expect_words(error, {"a started operation in group devices failed: all_reduce(sum, F32, 1000) of rank ", "waits for rank 1 (1 launches begun"});
+  expect_words(error, {"a started operation in group devices failed: all_reduce(sum, F32, 1000) of rank ",
+                       "waits for rank 1 (1 launches begun"});
 }
 
 TEST_F(DeviceFault, AnErrorAfterAnOperationEndsTheWaitOfAllRanks) {

@@ -154,19 +154,23 @@ TEST_F(Verdicts, NameWhatWouldFit) {
 /// The degrees that eight heads and the ranks allow, the fastest that fit first. Slow links between the ranks make them slower.
 TEST_F(Verdicts, CompareDegrees) {
   const std::vector<std::string> settings = {"finetuning_type=full", "gradient_accumulation_steps=4"};
-  const auto of_degree = [](const Verdict& v, std::int64_t tensor) {
-    const auto found = std::ranges::find(v.degrees, tensor, &DegreesRow::tensor);
-    EXPECT_NE(found, v.degrees.end()) << tensor;
+  const auto of_degree = [](const Verdict& v, std::int64_t tensor, std::int64_t context = 1) {
+    const auto found =
+        std::ranges::find_if(v.degrees, [&](const DegreesRow& row) { return row.tensor == tensor && row.context == context; });
+    EXPECT_NE(found, v.degrees.end()) << tensor << " x " << context;
     return *found;
   };
   Verdict v = verdict(settings, 16);
-  std::vector<std::int64_t> degrees;
-  for (const DegreesRow& row : v.degrees) degrees.push_back(row.tensor);
-  EXPECT_TRUE(std::ranges::is_permutation(degrees, std::vector<std::int64_t>{1, 2, 4, 8})) << "16 ranks cannot share 8 heads";
+  std::vector<std::int64_t> products;
+  for (const DegreesRow& row : v.degrees) products.push_back(row.tensor * row.context);
+  const std::vector<std::int64_t> all = {1, 2, 2, 4, 4, 4, 8, 8, 8, 8};
+  EXPECT_TRUE(std::ranges::is_permutation(products, all)) << "16 ranks cannot share 8 heads";
   EXPECT_FALSE(v.better) << settings_of(*v.better);
   for (std::size_t i = 1; i < v.degrees.size(); ++i)
     EXPECT_GE(v.degrees[i - 1].tokens_per_second(), v.degrees[i].tokens_per_second());
   EXPECT_EQ(of_degree(v, 1).time.tensor_bytes, 0);
+  EXPECT_EQ(of_degree(v, 1, 2).time.tensor_bytes, 0);
+  EXPECT_GT(of_degree(v, 1, 2).time.context_bytes, 0);
   EXPECT_GT(of_degree(v, 8).time.tensor_wait, 5 * of_degree(v, 4).time.tensor_wait) << "a node has four ranks";
   EXPECT_NEAR(of_degree(v, 2).time.tokens, of_degree(v, 1).time.tokens / 2, 1e-9) << "half as many data ranks";
 
@@ -177,7 +181,7 @@ TEST_F(Verdicts, CompareDegrees) {
   v = verdict(longer, 8);
   EXPECT_FALSE(v.fits);
   ASSERT_TRUE(v.better);
-  EXPECT_GT(v.better->tensor, 1);
+  EXPECT_GT(v.better->tensor * v.better->context, 1);
   EXPECT_LT(v.better->needed, v.row.needed);
   EXPECT_NE(to_text(plan(longer, 8), v).find("use " + settings_of(*v.better)), std::string::npos);
   EXPECT_EQ(v.remedies.front().change, settings_of(*v.better));
