@@ -72,8 +72,11 @@ void expect_bytes_of_a_step(const Row& row) {
   const std::vector<MicroShape> shapes = shapes_of(1, c.item_sequences, groups.data());
   const int here = static_cast<int>(shapes.size()), most = comm::all_reduce_value(world(), here, comm::ReduceOp::max);
   Exchanges planned = exchanges_of_update(plan);
-  for (const MicroShape& shape : shapes)
-    planned.tensor.bytes += 2.0 * static_cast<double>(row.summed * shape.labels) * 8 * (c.tensor_ranks - 1) / c.tensor_ranks;
+  for (const MicroShape& shape : shapes) {
+    const double summed = 2.0 * static_cast<double>(row.summed * shape.labels) * 8;
+    planned.tensor.bytes += summed * (c.tensor_ranks - 1) / c.tensor_ranks;
+    planned.context.bytes += summed * (c.context_ranks - 1) / c.context_ranks;
+  }
   for (const parallel::Action& action : run.list(here, most))
     if (action.micro >= 0) planned += exchanges_of(plan, action, shapes[static_cast<std::size_t>(action.micro)]);
   const auto of_all = [](double bytes) { return comm::all_reduce_value(world(), bytes, comm::ReduceOp::sum); };
