@@ -444,7 +444,7 @@ MemoryPlan plan_memory(const RunPlan& run) {
   const Temporaries temporary(run);
   if (!run.on_cpu) p.peak_overlap = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
-  const MemoryPlan reference = plan_memory(reference_passes(whole));
+  const MemoryPlan reference = plan_memory(reference_passes(run));
   p.reference = reference.total() + (run.objective.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
   if (!run.on_cpu) p.peak_overlap += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps
