@@ -155,10 +155,10 @@ std::int64_t reference_bytes(const RunPlan& run) {
   return parallel::forward_bytes(*run.spec, run.precision.compute, run.shape.tokens) + run.shape.num_labels() * label;
 }
 
-/// Rows of logits held at a time.
+/// Rows of logits held at a time. All labels may belong to the rows of one context rank.
 std::int64_t head_rows(const RunPlan& run) {
   if (run.spec->head.of_sequences()) return 0;
-  return std::min(run.shape.num_labels(), head_chunk_rows(run));
+  return std::min({run.shape.num_labels(), rows_here(run), head_chunk_rows(run)});
 }
 
 /// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.

@@ -106,7 +106,7 @@ def main():
                 if device == "cpu":
                     faults.left_out(ranks, ranks - 1)
                     continue
-                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ failed: told to fail after \w+[(]")
+                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ in group tensor failed: told to fail after \w+[(]")
                 if complete:
                     faults.broken(ranks, 1, "stall", r"(number \d+ on 'tensor')")
     report.finish()
