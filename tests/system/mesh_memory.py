@@ -24,8 +24,8 @@ LARGE = {"hidden": 512, "intermediate": 2048, "layers": 16, "heads": 8, "kv_head
 class Memory:
     def __init__(self, build, directory, report, shape, environment):
         self.qft, self.directory, self.report, self.environment = build / "bin/qft", directory, report, environment
-        # Rows are full, so that each micro-batch is as large as the plan says.
-        self.settings = {**make(directory, samples=300), "packing": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
+        # Rows are full and all tokens are labels, so that each rank's part of a micro-batch is as large as the plan says.
+        self.settings = {**make(directory, samples=300), "packing": True, "train_on_prompt": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
                          "compute_dtype": "auto", "bf16": True, "global_batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-4}
         write_model(directory / "model", positions=512, **shape)
         write_tokenizer(directory / "model", shape["vocab"])
