@@ -4,6 +4,7 @@ changes its layout at checkpoints; the first margin of preferences, which is exa
     mesh.py --build build [--complete yes]    # yes: more layouts and strategies, full fine-tuning
 """
 import re
+import statistics
 import tempfile
 
 from common import Report, arguments
@@ -77,6 +78,31 @@ def check_resumed(runs):
         before = held
 
 
+def error(runs, name, judge):
+    """The root mean square of relative differences of losses, over steps."""
+    pairs = zip(runs.log(name), runs.log(judge))
+    return statistics.mean([(a["loss"] / b["loss"] - 1) ** 2 for a, b in pairs]) ** 0.5
+
+
+def check_rounding(runs, tasks):
+    """In bf16 each exchange rounds sums, so losses differ from one rank's. fp64 judges; the yardstick is one rank's own error in bf16, all tasks
+    together. Beside it: what another number of threads changes."""
+    errors = {"one rank": [], "two threads": [], "tp 2 x cp 2": []}
+    for task, (kind, sizes, changes) in tasks.items():
+        settings = runs.settings(kind, sizes, **changes) | {"max_steps": 6}
+        bf16 = settings | {"compute_dtype": "auto", "bf16": True}
+        runs.train("judge", 1, settings)
+        runs.train("one rank", 1, bf16)
+        runs.train("two threads", 1, bf16, threads=2)
+        runs.train("tp 2 x cp 2", 4, bf16, tensor_parallel=2, context_parallel=2)
+        for name, all_tasks in errors.items():
+            all_tasks.append(error(runs, name, "judge"))
+        print(f"        {task}: losses in bf16 beside fp64: " + ", ".join(f"{name} {all_tasks[-1]:.1e}" for name, all_tasks in errors.items())
+              + f"; two threads beside one {error(runs, 'two threads', 'one rank'):.1e}, tp 2 x cp 2 beside one rank {error(runs, 'tp 2 x cp 2', 'one rank'):.1e}")
+    whole = {name: sum(e * e for e in all_tasks) ** 0.5 for name, all_tasks in errors.items()}
+    runs.report.check("losses in bf16 of tp 2 x cp 2", whole["tp 2 x cp 2"], 1.5 * whole["one rank"])
+
+
 def main():
     args = arguments(complete="no")
     report = Report()
@@ -86,6 +112,8 @@ def main():
         check_tasks(runs, {**TASKS, **(MORE_TASKS if complete else {})}, {**LAYOUTS, **(MORE_LAYOUTS if complete else {})}, complete)
         check_pairs(runs, {"LoRA": {}, **({"full": FULL} if complete else {})})
         check_resumed(runs)
+        if complete:
+            check_rounding(runs, TASKS)
     report.finish()
 
 

@@ -47,11 +47,11 @@ class Runs:
         add_data(place / "data")
         return {**settings, "max_steps": 2, "warmup_ratio": 0.0, "save_strategy": "no", **changes}
 
-    def train(self, name, ranks, settings, check=True, **changes):
+    def train(self, name, ranks, settings, check=True, threads=1, **changes):
         out = self.directory / name
         shutil.rmtree(out, ignore_errors=True)
         file = write(self.directory / f"{name}.yaml", {**settings, **changes, "output_dir": str(out)})
-        return out, mpirun(ranks, [self.qft, "train", file], check=check)
+        return out, mpirun(ranks, ["env", f"OMP_NUM_THREADS={threads}", self.qft, "train", file], check=check)
 
     def resume(self, out, ranks, settings, **changes):
         """Goes on in this output directory."""
