@@ -118,6 +118,7 @@ bool suits(const LayoutRow& layout, int ranks) {
   const comm::Degrees& d = layout.degrees;
   const int known = std::max(1, d.replicate) * std::max(1, d.shard) * d.context * d.tensor;
   if (ranks % known != 0) return false;
+  if (d.replicate > 0 && d.shard > 0 && ranks != known) return false;  // no degree takes the rest
   const comm::Degrees all = comm::resolve(d, ranks);
   return layout.strategy != "hsdp" || (all.replicate > 1 && all.shard > 1);
 }
