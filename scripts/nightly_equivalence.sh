@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every strategy x LoRA and full x each offload x g = 1, 2, all x recomputation on and off x 1, 2, 3 and 4 ranks against one
 # rank, in fp64 to 1e-10: the product of which ctest runs a cover. On the CPU also all cases of the other comparisons with one rank
-# (objectives, adapters, optimizers), which ctest deals to numbers of ranks, and the whole grid on each number of ranks, 16 too.
+# (objectives, adapters, optimizers), which ctest divides among numbers of ranks, and all cases of the grid that suit 2, 3, 4, 8 and
+# 16 ranks.
 # Usage: scripts/nightly_equivalence.sh [BUILD_DIR] [DEVICE, cpu or sim]
 set -euo pipefail
 cd "$(dirname "$0")/.."

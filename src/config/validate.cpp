@@ -208,7 +208,7 @@ void check_deterministic(const RunConfig& c) {
     exclude(c, asked, "deterministic", key, why);
   };
   exclude_with(c.parallel.context_parallel > 1, "context_parallel",
-               "the ranks that share a micro-batch have terms of its gradients, which are not summed in a fixed order");
+               "each context rank adds its part of a micro-batch's gradient, in no fixed order");
   exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
                "the gradients of each micro-batch are kept separate, one micro-batch after another");
   exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer",

@@ -26,7 +26,7 @@ at::Tensor of(const at::Tensor& all, const Extent& labels) {
   return all.defined() ? all.narrow(0, labels.begin, labels.count) : all;
 }
 
-/// Returns a reader of some of the labels, of which the reader of all sees chunks as if they were all here.
+/// Returns a reader for `labels` alone. It passes each chunk to `all`, with the chunk's numbers in the whole micro-batch.
 ops::LogitsReader reader_of(const ops::LogitsReader& all, const Extent& labels) {
   ops::LogitsReader some = all;
   if (all.reference.defined()) some.reference = all.reference.narrow(0, labels.begin, labels.count);

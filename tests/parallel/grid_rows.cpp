@@ -169,6 +169,7 @@ class OpenPairs {
 
  private:
   static constexpr std::size_t kMostRows = 32;
+  static_assert(std::max({std::size(kLayouts), std::size(kWays), std::size(kModels), std::size(kTasks)}) <= kMostRows);
   static std::array<std::size_t, 6> pairs(const Choice& c) {
     std::array<std::size_t, 6> numbers{};
     std::size_t next = 0;

@@ -8,7 +8,7 @@
 
 namespace qft::model {
 
-/// This rank among the tensor ranks, which share the matrices of a data rank.
+/// A rank's number among the ranks that share matrices, or among those that share sequences.
 struct Share {
   int rank = 0, ranks = 1;
   /// Returns how many of a micro-batch's rows each rank has room for between sub-layers (RowSharing).

@@ -120,8 +120,8 @@ struct SubLayerSpec {
   /// The norm applies to the term added to x; the last tensor in `saved` is then the norm's input [T, hidden].
   bool norm_after = false;
   HeadShare heads = {};          ///< of this rank, in attention and in a delta net
-  SequenceShare sequences = {};  ///< of these heads, those with whole sequences on each context rank
-  /// Columns of a row that context ranks exchange in forward, and in backward: projected heads, and the heads' outputs.
+  SequenceShare sequences = {};  ///< the heads for which each context rank has whole sequences
+  /// Columns that context ranks exchange per row, the same in forward and backward: q, k, v, and the heads' outputs.
   std::int64_t exchanged_columns = 0;
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it

@@ -238,9 +238,9 @@ class Transformer {
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The rows of a micro-batch that its head reads: of labels, or each sequence's last one.
   struct HeadRows {
-    Extent of_context = {};             ///< this context rank's of them, in the order of all
-    std::vector<std::int64_t> counts;   ///< of each tensor rank of this context rank
-    std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of all
+    Extent of_context = {};             ///< this context rank's, by their numbers in the micro-batch
+    std::vector<std::int64_t> counts;   ///< rows of each tensor rank that shares this context rank's rows
+    std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of the context rank's
     at::Tensor here = {};               ///< int64 [count]: their places among the rows that this rank holds
     /// Returns this rank's part of `all`, which has `width` numbers for each row.
     at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }

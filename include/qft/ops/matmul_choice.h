@@ -9,7 +9,7 @@ namespace qft::ops {
 
 /// Enables oneDNN for fp32 products ("medium" precision) if a trial on this processor shows errors close to BLAS's. On some
 /// processors oneDNN is twice as fast; on others it rounds more, even to bf16, and stays disabled. The first call runs the trial.
-/// Sets a process-wide option, also if it was changed since. Returns whether oneDNN is enabled.
+/// Sets a process-wide option at each call. Returns whether oneDNN is enabled.
 bool choose_fp32_matmul();
 
 /// True if bf16 products run in tiles on this processor: a few compiled kernels then serve any number of tokens.

@@ -19,7 +19,7 @@ namespace qft::model {
 struct Granule {
   std::int64_t rows = 1, columns = 1;
   std::string why = {};  ///< "self_attn.o_proj is kept as nf4"
-  /// Cuts inside these tiles or groups of a quantised weight are possible, but both parts need smaller ones, and so more scales.
+  /// Tiles or groups of a quantised weight. A cut inside one is possible, but both parts then have smaller ones and more scales.
   std::int64_t tile_rows = 1, tile_columns = 1;
 };
 
@@ -42,7 +42,7 @@ Heads delta_heads(const ModelConfig& config, const Dealing& dealing);
 struct InnerColumns {
   std::string what;
   std::int64_t count = 0, granule = 1;
-  std::int64_t tile = 1;  ///< columns between two cuts that divide no tile or group
+  std::int64_t tile = 1;  ///< cuts at its multiples divide no tile or group
 
   InnerColumns(const ModelConfig& config, const Dealing& dealing);
   bool fit(int ranks) const { return (count + granule - 1) / granule >= ranks; }

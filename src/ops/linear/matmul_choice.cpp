@@ -35,7 +35,7 @@ bool try_onednn() {
 
 bool choose_fp32_matmul() {
   static const bool chosen = try_onednn();
-  // The start of a run sets the precision that its file asks for: of a sweep, each run but the first has it again.
+  // Each run of a sweep sets its own precision first, so this is set again.
   at::globalContext().setFloat32MatmulPrecision(chosen ? "medium" : "highest");
   return chosen;
 }
