@@ -59,8 +59,9 @@ DecoderRoom fit_decoder(std::span<const Request> requests, engine::Instance& ins
 std::size_t agree_on_slots(const DecoderRoom& room, const parallel::Groups& groups) {
   const std::int64_t slots = comm::all_reduce_value(groups.tensor(), room.slots, comm::ReduceOp::min);
   if (slots < room.wanted)
-    log::info("{} sequences are generated at a time, not {}: the keys and values of one take up to {}, and a rank has no room for more",
-              slots, room.wanted, format_bytes(room.sequence_bytes));
+    log::info(
+        "{} sequences are generated at a time, not {}: the keys and values of one take up to {}, and a rank has no room for more",
+        slots, room.wanted, format_bytes(room.sequence_bytes));
   return static_cast<std::size_t>(slots);
 }
 

@@ -74,8 +74,9 @@ void HeadExchange::for_each_place(std::span<const RowsOfHeads> parts, const at::
 }
 
 void HeadExchange::to_sequences(std::span<const RowsOfHeads> parts, const at::Tensor& whole) const {
-  QFT_ASSERT(whole.size(0) == rows_ && whole.size(1) == columns_of(share_.mine(), parts), "a buffer of {} x {} for {} x {} exchanged numbers",
-             whole.size(0), whole.size(1), rows_, columns_of(share_.mine(), parts));
+  QFT_ASSERT(whole.size(0) == rows_ && whole.size(1) == columns_of(share_.mine(), parts),
+             "a buffer of {} x {} for {} x {} exchanged numbers", whole.size(0), whole.size(1), rows_,
+             columns_of(share_.mine(), parts));
   const at::Tensor to = packed(parts);
   for_each_place(parts, to, [](const at::Tensor& heads, const at::Tensor& place, const RowsOfHeads&) { place.copy_(heads); });
   context_.exchange(to, packed_counts(parts), whole, whole_counts(whole));

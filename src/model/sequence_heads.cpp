@@ -5,8 +5,8 @@
 namespace qft::model {
 namespace {
 
-/// Returns the largest number of heads into which `heads` divides evenly such that one key head serves each run. A key head serves
-/// `group` heads.
+/// Returns the largest number of heads into which `heads` divides evenly such that one key head serves each run. A key head
+/// serves `group` heads.
 std::int64_t longest_run(const Extent& heads, std::int64_t group) {
   const auto fits = [&](std::int64_t run) {
     if (heads.count % run != 0) return false;

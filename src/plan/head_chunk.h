@@ -8,9 +8,8 @@ namespace qft::plan {
 
 /// Returns how many labels' rows of logits a rank computes at a time, at most. Ranks that share the vocabulary have equal chunks.
 inline std::int64_t head_chunk_rows(const RunPlan& run) {
-  const std::int64_t ranks = run.sharding.tensor_ranks;
   return run.schedule.head_rows > 0 ? run.schedule.head_rows
-                                    : ops::head_chunk_rows((run.spec->config.vocab_size + ranks - 1) / ranks);
+                                    : ops::head_chunk_rows(run.spec->config.vocab_size, run.sharding.tensor_ranks);
 }
 
 }  // namespace qft::plan

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/model/config.h"
+#include "qft/model/head_exchange.h"
 #include "qft/model/routing.h"
 #include "qft/model/row_sharing.h"
 #include "qft/model/sublayer_spec.h"
@@ -116,6 +117,11 @@ class SubLayer {
   virtual bool can_be_captured(c10::Device device, at::ScalarType dtype) const;
 
  protected:
+  /// Returns the exchange of heads with the context ranks.
+  HeadExchange exchange(const LayerPass& pass) const {
+    return {spec_.sequences, pass.context, pass.sequences->num_rows(), pass.workspace};
+  }
+
   SubLayerSpec spec_;
 };
 

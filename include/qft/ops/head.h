@@ -20,9 +20,9 @@ struct HeadLabels {
   std::int64_t size() const { return rows.size(0); }
 };
 
-/// Returns the number of logit rows per chunk for this number of columns. Products with fewer than kMinEfficientRows rows are
-/// inefficient.
-std::int64_t head_chunk_rows(std::int64_t vocab_size);
+/// Returns the number of logit rows per chunk, the same on all ranks that share a vocabulary of `vocab_size` tokens in `parts`
+/// parts. Products with fewer than kMinEfficientRows rows are inefficient.
+std::int64_t head_chunk_rows(std::int64_t vocab_size, std::int64_t parts = 1);
 inline constexpr std::int64_t kMinEfficientRows = 64;
 
 /// Consecutive labels of a batch, while their logits exist. If ranks share the vocabulary, the functions are collective over

@@ -1,6 +1,5 @@
 // Causal self-attention with grouped query heads and rotary embedding. Optional: norms of q and k (Qwen3, OLMo 2), and a gate for
 // each head's columns (Qwen3-Next).
-#include "qft/model/head_exchange.h"
 #include "qft/ops/activation.h"
 #include "qft/ops/norm.h"
 
@@ -186,9 +185,6 @@ class Attention final : public SubLayer {
 
   ops::QkvViews seen(const at::Tensor& qkv) const {
     return ops::split_qkv(qkv, seen_.heads.count, seen_.num_key_heads(), head_dim_);
-  }
-  HeadExchange exchange(const LayerPass& pass) const {
-    return {spec_.sequences, pass.context, pass.sequences->num_rows(), pass.workspace};
   }
   std::array<RowsOfHeads, 1> attended(const at::Tensor& rows) const {
     return {RowsOfHeads{ops::heads_view(rows, 0, heads_, head_dim_)}};

@@ -1,6 +1,5 @@
 // The gated delta net of Qwen3-Next and Qwen3.5: a short convolution over q, k and v, the gated delta rule, then a gated norm.
 #include "qft/core/error.h"
-#include "qft/model/head_exchange.h"
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
 #include "qft/ops/norm.h"
@@ -182,9 +181,6 @@ class DeltaNet final : public SubLayer {
   at::Tensor gates(const at::Tensor& rows) const { return rows_.heads(rows.narrow(1, d_.channels(), d_.values())); }
 
   bool exchanged() const { return spec_.sequences.any(); }
-  HeadExchange exchange(const LayerPass& pass) const {
-    return {spec_.sequences, pass.context, pass.sequences->num_rows(), pass.workspace};
-  }
   /// Returns the heads of projected rows that are exchanged, in the order of the rows that the mixer reads.
   std::array<RowsOfHeads, 5> sent(const at::Tensor& rows) const {
     const ops::GatedDeltaTensors t = rows_.split(rows);

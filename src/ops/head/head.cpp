@@ -135,9 +135,8 @@ void run(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_
   const VocabularyPart& vocabulary = t.vocabulary;
   check(t.x, t.weight, t.labels, vocabulary);
   if (t.gx.defined()) t.gx.zero_();
-  // The same on all ranks that share the vocabulary, whose parts differ by a row.
-  const std::int64_t columns = (vocabulary.tokens(t.weight.size(0)) + vocabulary.parts - 1) / vocabulary.parts;
-  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(columns), width = t.x.size(1);
+  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(vocabulary.tokens(t.weight.size(0)), vocabulary.parts),
+                     width = t.x.size(1);
   for (std::int64_t first = 0; first < t.labels.size(); first += step) {
     const std::int64_t n = std::min(step, t.labels.size() - first);
     auto slice = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, first, n) : all; };
@@ -167,8 +166,9 @@ void run(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_
 
 }  // namespace
 
-std::int64_t head_chunk_rows(std::int64_t vocab_size) {
-  const std::int64_t rows = kChunkElements / std::max<std::int64_t>(vocab_size, 1);
+std::int64_t head_chunk_rows(std::int64_t vocab_size, std::int64_t parts) {
+  const std::int64_t columns = (vocab_size + parts - 1) / parts;  // parts may differ by a column
+  const std::int64_t rows = kChunkElements / std::max<std::int64_t>(columns, 1);
   return std::clamp(rows / kRowMultiple * kRowMultiple, kMinChunkRows, kMaxChunkRows);
 }
 
