@@ -35,8 +35,7 @@ std::string pair_text(std::int64_t tensor, std::int64_t context) {
 std::string refused_words(const Verdict& v) {
   if (v.refused_degrees.empty()) return {};
   std::string pairs;
-  for (const RefusedDegrees& r : v.refused_degrees)
-    pairs += (pairs.empty() ? "" : ", ") + pair_text(r.tensor, r.context);
+  for (const RefusedDegrees& r : v.refused_degrees) pairs += (pairs.empty() ? "" : ", ") + pair_text(r.tensor, r.context);
   return fmt::format("refused: {} ({}{})\n", pairs, v.refused_degrees.size() > 1 ? "the first: " : "",
                      v.refused_degrees.front().reason);
 }
@@ -98,12 +97,12 @@ std::string degrees_words(const Verdict& v) {
                                              {"context", &StepTime::context_bytes, &StepTime::context_wait}}) {
     add(true, fmt::format("{} {}", name, exchanged.name),
         [&, part = bytes](const DegreesRow& row) { return exchanged.text(std::round(row.time.*part)); });
-    add(timed, fmt::format("{} wait s", name),
-        [part = seconds](const DegreesRow& row) { return seconds_text(row.time.*part); });
+    add(timed, fmt::format("{} wait s", name), [part = seconds](const DegreesRow& row) { return seconds_text(row.time.*part); });
   }
   std::string text = "degrees, each planned: ranks that share matrices (tensor) x ranks that share sequences (context)\n" +
-                     lay_out(columns, 1) + fmt::format("*: the run; {}: received in the exchanges of a step{}\n", exchanged.name,
-                                                     timed ? "; wait: compute waits for them" : "");
+                     lay_out(columns, 1) +
+                     fmt::format("*: the run; {}: received in the exchanges of a step{}\n", exchanged.name,
+                                 timed ? "; wait: compute waits for them" : "");
   text += refused_words(v);
   if (v.better) text += fmt::format("use {}\n", settings_of(*v.better));
   return text;

@@ -23,8 +23,8 @@ struct Unit {
 /// Formats seconds so that a larger number never looks smaller.
 std::string seconds_text(double s);
 
-/// Formats columns, each a heading and its cells, as wide as their widest cell; the first is aligned left. Columns beyond the page
-/// width continue in another block, which repeats the first `repeated` columns.
+/// Formats columns, each a heading and its cells, as wide as their widest cell; the first is aligned left. Columns beyond the
+/// page width continue in another block, which repeats the first `repeated` columns.
 std::string lay_out(const std::vector<std::vector<std::string>>& columns, std::size_t repeated);
 
 }  // namespace qft::plan

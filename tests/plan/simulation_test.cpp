@@ -335,8 +335,8 @@ TEST(Memory, OfTensorRanksFallsWithTheirNumber) {
 /// The tiny model on the first of ranks that share sequences.
 RunPlan context_plan(int context) {
   const auto whole = tiny(false);
-  RunPlan run = run_plan(
-      model::ModelSpec::build(whole.config, model::Finetuning::full, {}, {}, whole.head, {}, {}, {0, context}), "ddp", 1, 1);
+  RunPlan run = run_plan(model::ModelSpec::build(whole.config, model::Finetuning::full, {}, {}, whole.head, {}, {}, {0, context}),
+                         "ddp", 1, 1);
   run.shape = {.tokens = 4096};
   run.sharding.context_ranks = context;
   return run;

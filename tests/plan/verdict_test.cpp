@@ -192,14 +192,13 @@ TEST_F(Verdicts, CompareDegrees) {
 
 /// The table is there whether or not the run file sets degrees or a machine is known, with the run's degrees marked.
 TEST_F(Verdicts, ShowDegreesBesideTheRuns) {
-  const auto text_of = [&](const std::vector<std::string>& settings) {
-    return to_text(plan(settings, 4), verdict(settings, 4));
-  };
+  const auto text_of = [&](const std::vector<std::string>& settings) { return to_text(plan(settings, 4), verdict(settings, 4)); };
   const std::vector<std::string> set = {"finetuning_type=full", "tensor_parallel=2", "context_parallel=2"};
   for (const bool known : {true, false}) {
     if (!known) machine.reset();
     const std::string text = text_of(set);
-    for (const char* pair : {"\n1 x 1 ", "\n2 x 1 ", "\n1 x 4 ", "\n2 x 2 *"}) EXPECT_NE(text.find(pair), std::string::npos) << pair << text;
+    for (const char* pair : {"\n1 x 1 ", "\n2 x 1 ", "\n1 x 4 ", "\n2 x 2 *"})
+      EXPECT_NE(text.find(pair), std::string::npos) << pair << text;
     EXPECT_EQ(text.find("tokens/s  ") != std::string::npos, known) << text;
     EXPECT_NE(text.find("tensor MB"), std::string::npos) << text;
     EXPECT_EQ(text.find("with tensor_parallel 2 and context_parallel 2 on 4 ranks") != std::string::npos, known) << text;
@@ -208,16 +207,14 @@ TEST_F(Verdicts, ShowDegreesBesideTheRuns) {
   EXPECT_EQ(to_text(plan({}, 1), verdict({}, 1)).find("tensor x context"), std::string::npos) << "one rank has no choice";
 }
 
-/// A global batch that more data ranks do not divide refuses the smaller degrees, and the reason is told.
+/// Eight heads are too few for sixteen ranks, and the reason is told.
 TEST_F(Verdicts, NameRefusedDegrees) {
-  const std::vector<std::string> settings = {"finetuning_type=full", "tensor_parallel=4", "global_batch_size=1"};
-  const Verdict v = verdict(settings, 4);
-  ASSERT_EQ(v.degrees.size() + v.refused_degrees.size(), 6U);
-  ASSERT_FALSE(v.refused_degrees.empty());
-  EXPECT_EQ(v.refused_degrees.front().tensor, 1);
-  const std::string text = to_text(plan(settings, 4), v);
-  EXPECT_NE(text.find("refused: 1 x 1, "), std::string::npos) << text;
-  EXPECT_NE(text.find("global_batch_size"), std::string::npos) << text;
+  const std::vector<std::string> settings = {"finetuning_type=full", "tensor_parallel=4"};
+  const Verdict v = verdict(settings, 16);
+  ASSERT_EQ(v.refused_degrees.size(), 5U);
+  const std::string text = to_text(plan(settings, 16), v);
+  EXPECT_NE(text.find("refused: 1 x 16, 2 x 8, 4 x 4, 8 x 2, 16 x 1 (the first: "), std::string::npos) << text;
+  EXPECT_NE(text.find("heads"), std::string::npos) << text;
 }
 
 /// The legend of a table names its columns.
