@@ -4,6 +4,7 @@
 #include "qft/check/paths.h"
 #include "qft/comm/session.h"
 #include "qft/plan/machine.h"
+#include "qft/plan/resolve.h"
 #include "qft/train/setup.h"
 
 #include <cstdio>
@@ -69,11 +70,21 @@ check::Options options_of(comm::Session& session, const config::CommandLine& lin
   choose_device(session, config.training.use_cpu ? "cpu" : "auto", options);
   if (!has_run) return options;
   options.paths = check::paths_of(config, session.world());
+  options.layout = plan::layout_words(config, session.size());
   if (is_for_training(config)) {
     config.validate(config::Purpose::train);
     options.run = [&session, config, device = options.device] { return forecast_of(session, config, device); };
   }
   return options;
+}
+
+/// Training's exit code. The verdict has the error's text.
+int exit_code_of(const std::exception_ptr& refusal) {
+  try {
+    std::rethrow_exception(refusal);
+  } catch (const Error& e) {
+    return e.exit_code();
+  }
 }
 
 int run(comm::Session& session, const config::CommandLine& line) {
@@ -86,8 +97,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   });
   if (prints) std::fputs(line.json ? (to_json(report).dump(2) + "\n").c_str() : summary(report).c_str(), stdout);
   std::fflush(stdout);
-  if (report.refusal) std::rethrow_exception(report.refusal);  // with training's exit code
-  return report.passed() ? kExitOk : kExitFailed;
+  return report.refusal ? exit_code_of(report.refusal) : report.passed() ? kExitOk : kExitFailed;
 }
 
 }  // namespace

@@ -10,11 +10,24 @@ namespace {
 constexpr const char* kSameInstallation =
     "run the same installation on every node: a shared file system, or the same bundle copied to each";
 
-// In output order. Probes that may hang on a broken network come after those that explain why.
+// In output order: the run file comes first, because most faults are there. Probes that send much come after those that explain
+// why a network breaks.
 constexpr Probe kProbes[] = {
     {"network", "path MTU", gather_path_mtu, judge_path_mtu, "",
      "set the same MTU on the interfaces and on every switch port between them (ip link set IF mtu N); until then "
      "ip link set IF mtu 1500 on all nodes"},
+
+    {"files", "files", gather_files, judge_files, "",
+     "put it on a shared file system, or copy it to every node (rsync -aL also follows links), and check the key in the run "
+     "file"},
+    {"files", "output", gather_outputs, judge_writable, "", "choose a folder that every node can write, or free space there"},
+    {"files", "output sharing", gather_outputs, judge_shared, "",
+     "checkpoints are written per node: to resume on other nodes copy them, or use a shared file system"},
+
+    {"run", "layout", gather_run, judge_layout, "", ""},
+    {"run", "run", gather_run, judge_run, "", "correct the run file, or the files that it names"},
+    {"run", "space", gather_space, judge_space, "",
+     "set save_total_limit (or save_only_model), save less often, or choose another output_dir"},
 
     {"software", "host names", gather_software, judge_hosts, "", "give each node its own name (hostnamectl set-hostname)"},
     {"software", "qft version", gather_software, judge_equal, "qft", kSameInstallation},
@@ -51,13 +64,6 @@ constexpr Probe kProbes[] = {
      "make it larger (mount -o remount,size=8G /dev/shm; in a container --shm-size=8g or --ipc=host), or remove left-over files"},
     {"host", "huge pages", gather_host, judge_huge_pages, "",
      "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root, on every node)"},
-
-    {"files", "files", gather_files, judge_files, "",
-     "put it on a shared file system, or copy it to every node (rsync -aL also follows links), and check the key in the run "
-     "file"},
-    {"files", "output", gather_outputs, judge_writable, "", "choose a folder that every node can write, or free space there"},
-    {"files", "output sharing", gather_outputs, judge_shared, "",
-     "checkpoints are written per node: to resume on other nodes copy them, or use a shared file system"},
 
     {"gpu", "GPU driver", gather_gpus, judge_driver, "", "install the same driver on every node, or leave the node out"},
     {"gpu", "GPUs", gather_gpus, judge_gpus, "", "see nvidia-smi and dmesg (Xid) on that node; a reboot often brings a GPU back"},
@@ -110,10 +116,6 @@ constexpr Probe kProbes[] = {
     {"collectives", "all-reduce", gather_collectives, judge_all_reduce, "",
      "check which network MPI and NCCL use (mpirun --mca btl_base_verbose 30; UCX_NET_DEVICES; NCCL_DEBUG=INFO)"},
     {"compute", "self-test", gather_selftest, judge_selftest, "", "run qft selftest on that node alone: it explains what fails"},
-
-    {"run", "run", gather_run, judge_run, "", "correct the run file, or the files that it names"},
-    {"run", "space", gather_space, judge_space, "",
-     "set save_total_limit (or save_only_model), save less often, or choose another output_dir"},
 };
 
 constexpr std::size_t kMostNames = 12;

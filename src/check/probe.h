@@ -135,6 +135,6 @@ JudgeFunction judge_clock;
 JudgeFunction judge_route, judge_rdma_use, judge_pairs;
 JudgeFunction judge_values, judge_latency, judge_all_reduce;
 JudgeFunction judge_selftest;
-JudgeFunction judge_run, judge_space;
+JudgeFunction judge_layout, judge_run, judge_space;
 
 }  // namespace qft::check

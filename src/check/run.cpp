@@ -52,6 +52,10 @@ Json gather_run(Context& context) {
   }
 }
 
+void judge_layout(const Facts& facts, Judgement& out) {
+  if (!facts.options.layout.empty()) out.fine(facts.options.layout);
+}
+
 void judge_run(const Facts& facts, Judgement& out) {
   if (const std::string refusal = facts.at(0, "refusal"); !refusal.empty()) return out.fail(refusal);
   if (facts.options.run && facts.failed.count("files") > 0)

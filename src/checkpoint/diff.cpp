@@ -102,9 +102,9 @@ Groups groups_of(const Manifest& manifest) {
     const bool configuration = key == "config" || key == "model_name_or_path";
     (configuration ? groups.configuration : key == "strategy" ? groups.layout : groups.position)[key] = value;
   }
-  // Elapsed time differs between any two runs.
+  // Seconds differ between any two runs.
   if (const auto it = groups.position.find("progression"); it != groups.position.end() && it->is_object())
-    it->erase("elapsed_seconds");
+    for (const char* seconds : {"elapsed_seconds", "exchange_seconds"}) it->erase(seconds);
   return groups;
 }
 

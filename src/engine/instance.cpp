@@ -331,4 +331,13 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   return whole.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);
 }
 
+void log_layout(const config::RunConfig& config, const Instance& instance) {
+  std::string words = parallel::describe(instance.plan().sharding);
+  if (const std::string& reason = instance.plan().reason; !reason.empty())
+    words += fmt::format("; by strategy {}: {}", config.parallel.strategy, reason);
+  if (instance.group() > 1)
+    words += fmt::format("; breadth-first: up to {} micro-batches pass a block together", instance.group());
+  log::info("{:<10} {}", "strategy", words);
+}
+
 }  // namespace qft::engine

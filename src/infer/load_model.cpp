@@ -65,6 +65,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   const std::string& base = config.model.model_name_or_path;
   log::info("model '{}', {}; computed in {} ({})", base, adapter_words(source, instance->spec().adapter),
             compute_type_name(*instance), instance->plan().precision_reason);
+  if (comm.size() > 1) engine::log_layout(config, *instance);
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
               setting_for(unused));

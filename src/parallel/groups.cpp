@@ -39,10 +39,25 @@ const GroupRow& row_of(Purpose purpose) {
   return kGroups[static_cast<std::size_t>(purpose)];
 }
 
+const Axes& axes_of(const GroupRow& row, bool sharded) {
+  return sharded ? row.sharded : row.whole;
+}
+
 }  // namespace
 
 comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks) {
   return comm::Mesh({.replicate = 0, .context = context_ranks, .tensor = tensor_ranks}, rank, ranks).place(comm::kDataAxes);
+}
+
+int num_device_groups(const Sharding& sharding, bool optimizer) {
+  const comm::Degrees degrees = sharding.degrees();
+  const comm::Mesh mesh(degrees, 0, sharding.replicas * sharding.shard_ranks * sharding.context_ranks * sharding.tensor_ranks);
+  int groups = 0;
+  for (const Purpose purpose : {Purpose::slices, Purpose::copies, Purpose::heads, Purpose::tensor, Purpose::owners}) {
+    if (purpose == Purpose::owners && (!optimizer || sharding.tensor_ranks == 1)) continue;  // as Groups::owners()
+    if (mesh.place(axes_of(row_of(purpose), sharding.strategy.sharded())).size > 1) ++groups;
+  }
+  return groups;
 }
 
 Groups::Groups(comm::Communicator& world, c10::Device device, const Sharding& sharding)
@@ -63,7 +78,7 @@ void Groups::sum_of_data_ranks(std::span<double> values) const {
 
 comm::Communicator& Groups::group(Purpose purpose) const {
   const GroupRow& row = row_of(purpose);
-  const Axes& axes = sharded_ ? row.sharded : row.whole;
+  const Axes& axes = axes_of(row, sharded_);
   if (!row.on_device && mesh_.place(axes).size == world_.size()) return world_;
   auto& group = groups_[static_cast<std::size_t>(purpose)];
   if (!group) group = make(purpose, axes);

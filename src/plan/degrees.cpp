@@ -1,10 +1,11 @@
 #include "degrees.h"
 
-#include "qft/core/units.h"
-
 #include <algorithm>
+#include <cmath>
 #include <tuple>
+#include <utility>
 
+#include "table.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -19,8 +20,24 @@ bool is_of(const DegreesRow& row, const Row& taken) {
   return row.tensor == taken.run.sharding.tensor_ranks && row.context == taken.run.sharding.context_ranks;
 }
 
-std::string memory_text(const DegreesRow& row) {
-  return format_bytes(static_cast<double>(row.needed));
+/// A column of the table: a heading, and the cell of each row.
+template <class Cell>
+std::vector<std::string> column(std::string heading, const std::vector<DegreesRow>& rows, const Cell& cell) {
+  std::vector<std::string> all = {std::move(heading)};
+  for (const DegreesRow& row : rows) all.push_back(cell(row));
+  return all;
+}
+
+std::string pair_text(std::int64_t tensor, std::int64_t context) {
+  return fmt::format("{} x {}", tensor, context);
+}
+
+std::string refused_words(const Verdict& v) {
+  if (v.refused_degrees.empty()) return {};
+  std::string pairs;
+  for (const RefusedDegrees& r : v.refused_degrees) pairs += (pairs.empty() ? "" : ", ") + pair_text(r.tensor, r.context);
+  return fmt::format("refused: {} ({}{})\n", pairs, v.refused_degrees.size() > 1 ? "the first: " : "",
+                     v.refused_degrees.front().reason);
 }
 
 }  // namespace
@@ -56,19 +73,37 @@ std::string settings_of(const DegreesRow& row) {
 }
 
 std::string degrees_words(const Verdict& v) {
-  if (v.degrees.size() < 2) return {};
-  std::string text = "ranks that share matrices x ranks that share sequences, each planned:\n";
-  for (const DegreesRow& row : v.degrees) {
-    text += fmt::format("  {} x {}{}: {} {} {}", row.tensor, row.context, is_of(row, v.row) ? " (the run)" : "", row.strategy,
-                        row.fits ? "takes" : "does not fit with", memory_text(row));
-    if (v.step_seconds) {
-      text += fmt::format(", {:.0f} tokens/s", row.tokens_per_second());
-      for (const auto& [name, bytes, seconds] : {std::tuple{"matrices", row.time.tensor_bytes, row.time.tensor_wait},
-                                                 {"sequences", row.time.context_bytes, row.time.context_wait}})
-        if (bytes > 0) text += fmt::format("; for {} a step exchanges {} in {:.3g} s", name, format_bytes(bytes), seconds);
-    }
-    text += "\n";
+  const std::vector<DegreesRow>& rows = v.degrees;
+  if (rows.size() + v.refused_degrees.size() < 2) return {};
+  double most = 0, memory = 0;
+  for (const DegreesRow& row : rows) {
+    most = std::max({most, row.time.tensor_bytes, row.time.context_bytes});
+    memory = std::max(memory, static_cast<double>(row.needed));
   }
+  const Unit exchanged = Unit::of(most), held = Unit::of(memory);
+  std::vector<std::vector<std::string>> columns = {
+      column("tensor x context", rows,
+             [&](const DegreesRow& row) { return pair_text(row.tensor, row.context) + (is_of(row, v.row) ? " *" : ""); }),
+      column("strategy", rows, [](const DegreesRow& row) { return row.strategy; }),
+      column(fmt::format("memory {}", held.name), rows, [&](const DegreesRow& row) { return held.text(row.needed); })};
+  const auto add = [&](bool shown, std::string heading, const auto& cell) {
+    if (shown) columns.push_back(column(std::move(heading), rows, cell));
+  };
+  const bool timed = v.step_seconds.has_value();
+  add(v.known, "fits", [](const DegreesRow& row) { return row.fits ? "yes" : "no"; });
+  add(timed, "step s", [](const DegreesRow& row) { return seconds_text(row.time.step); });
+  add(timed, "tokens/s", [](const DegreesRow& row) { return fmt::format("{:.0f}", row.tokens_per_second()); });
+  for (const auto& [name, bytes, seconds] : {std::tuple{"tensor", &StepTime::tensor_bytes, &StepTime::tensor_wait},
+                                             {"context", &StepTime::context_bytes, &StepTime::context_wait}}) {
+    add(true, fmt::format("{} {}", name, exchanged.name),
+        [&, part = bytes](const DegreesRow& row) { return exchanged.text(std::round(row.time.*part)); });
+    add(timed, fmt::format("{} wait s", name), [part = seconds](const DegreesRow& row) { return seconds_text(row.time.*part); });
+  }
+  std::string text = "degrees, each planned: ranks that share matrices (tensor) x ranks that share sequences (context)\n" +
+                     lay_out(columns, 1) +
+                     fmt::format("*: the run; {}: received in the exchanges of a step{}\n", exchanged.name,
+                                 timed ? "; wait: compute waits for them" : "");
+  text += refused_words(v);
   if (v.better) text += fmt::format("use {}\n", settings_of(*v.better));
   return text;
 }
@@ -79,9 +114,10 @@ nlohmann::ordered_json degrees_json(const Verdict& v) {
     json.push_back({{"tensor_parallel", row.tensor},
                     {"context_parallel", row.context},
                     {"strategy", row.strategy},
-                    {"fits", row.fits},
+                    {"run", is_of(row, v.row)},
                     {"memory", row.needed},
                     {"bytes", {{"tensor", row.time.tensor_bytes}, {"context", row.time.context_bytes}}}});
+    if (v.known) json.back()["fits"] = row.fits;
     if (!v.step_seconds) continue;
     json.back()["tokens_per_second"] = row.tokens_per_second();
     json.back()["seconds"] = {{"step", row.time.step}, {"tensor", row.time.tensor_wait}, {"context", row.time.context_wait}};

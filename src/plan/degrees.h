@@ -23,7 +23,7 @@ const DegreesRow* better_degrees(const std::vector<DegreesRow>& rows, const Row&
 /// "tensor_parallel=2 context_parallel=1 strategy=zero3"
 std::string settings_of(const DegreesRow& row);
 
-/// Returns a line for each row, and the settings to use; empty if there is nothing to compare.
+/// Returns a table with the run's row marked, the refused degrees, and the settings to use; empty if there is nothing to compare.
 std::string degrees_words(const Verdict& verdict);
 nlohmann::ordered_json degrees_json(const Verdict& verdict);
 

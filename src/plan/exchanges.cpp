@@ -38,10 +38,6 @@ Exchange operator*(double times, const Exchange& e) {
   return {times * e.bytes, times * e.hops};
 }
 
-std::int64_t rows_of(const BatchShape& shape, std::int64_t context_ranks) {
-  return (shape.tokens + context_ranks - 1) / context_ranks;
-}
-
 template <class Trains>
 bool any_trains(const UnitSpec& unit, const Trains& trains) {
   return std::ranges::any_of(unit.params, [&](const model::ParamSpec& p) { return p.trainable && trains(p.path); });
@@ -91,7 +87,7 @@ class OfMicroBatch {
     return spec_.layers[static_cast<std::size_t>(spec_.units[static_cast<std::size_t>(action.target)].layer)];
   }
 
-  std::int64_t rows_here() const { return rows_of(micro_, context_); }
+  std::int64_t rows_here() const { return spec_.context.room(micro_.tokens); }
   /// The collection, or the sum, of all rows among the tensor ranks; buffers have room for equally many rows of each rank.
   Exchange rows() const {
     return once(amount(tensor_ * spec_.share.room(rows_here()) * spec_.config.hidden_size) * item_, tensor_);
@@ -142,7 +138,7 @@ class OfMicroBatch {
   Exchange label_rows() const { return once(amount(micro_.labels * spec_.config.hidden_size) * item_ / context_, tensor_); }
   /// Maxima, sums of exponentials and the targets' logits. The rows of a chunk are exchanged together.
   Exchange softmax() const {
-    const std::int64_t labels = (micro_.labels + context_ - 1) / context_, rows = head_chunk_rows(run_);
+    const std::int64_t labels = spec_.context.room(micro_.labels), rows = head_chunk_rows(run_);
     const Exchange number = summed(statistic_, tensor_);
     return {3 * amount(micro_.labels) / context_ * number.bytes, 2 * amount((labels + rows - 1) / rows) * number.hops};
   }

@@ -11,8 +11,10 @@
 #include "qft/ops/generic.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/parallel/activation_bytes.h"
+#include "qft/parallel/groups.h"
 #include "qft/parallel/layout.h"
 #include "qft/plan/memory_plan.h"
+#include "qft/plan/resolve.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,6 +29,18 @@ std::int64_t allowed(const config::RunConfig& config, c10::Device device) {
   const double limit = config.parallel.max_memory * 1e9;
   if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
   return static_cast<std::int64_t>(limit) - device::memory_use(device).current;
+}
+
+/// Memory of the communicators that the run, and a reference with its own weights, will make. `strategy: auto` chooses among
+/// strategies with equally many.
+std::int64_t communicator_bytes(const config::RunConfig& config, const RunPlan& run, const MachineFacts& facts,
+                                c10::Device device) {
+  const std::string& name = config.parallel.strategy;
+  const parallel::Strategy& strategy = name == "auto" ? parallel::strategies().front() : parallel::strategy_of(name);
+  const parallel::Sharding sharding = sharding_of(config, facts, strategy, offload_of(config, facts));
+  const int groups = parallel::num_device_groups(sharding, run.training) +
+                     (run.reference_model ? parallel::num_device_groups(sharding, /*optimizer=*/false) : 0);
+  return groups * comm::device_group_bytes(device, facts.ranks);
 }
 
 /// For `group` micro-batches in flight.
@@ -55,8 +69,11 @@ MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, 
   facts.kernels.plain = most(ops::generic::runs_generic(device, run.precision.compute) ? 1 : 0) == 1;
   facts.kernels.attention = static_cast<ops::AttentionPath>(
       most(static_cast<int>(ops::attention_path(device, run.precision.compute, run.spec->config.head_dim))));
+  const std::int64_t group = config.parallel.hsdp_group_size;
+  if (config.parallel.strategy == "hsdp")
+    facts.group_ranks = group > 0 ? group : data_ranks_of_a_node(config, parallel::ranks_of_a_node(comm));
   const int sharers = session ? comm::Session::current().sharers_of(device) : 1;
-  const std::int64_t left = device::memory_left(device, sharers) - comm::device_group_bytes(device, comm.size());
+  const std::int64_t left = device::memory_left(device, sharers) - communicator_bytes(config, run, facts, device);
   facts.available = least(std::min(left, allowed(config, device)));
   if (facts.own_memory) {
     const int neighbours = session ? comm::Session::current().local_size() : 1;
@@ -65,10 +82,6 @@ MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, 
   if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && *facts.available <= 0)
     fail_config("max_memory {} is less than the {} that a process takes before it loads the model: raise it", format_bytes(limit),
                 format_bytes(limit - static_cast<double>(*facts.available)));
-  const std::int64_t group = config.parallel.hsdp_group_size;
-  if (config.parallel.strategy == "hsdp") {
-    facts.group_ranks = group > 0 ? group : data_ranks_of_a_node(config, parallel::ranks_of_a_node(comm));
-  }
   return facts;
 }
 

@@ -53,14 +53,17 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
   return (run.sharding.offload.optimizer ? 0 : sums) + transient;
 }
 
-/// Rows of a micro-batch that the linears of a rank compute. Outside training, ranks that share sequences may decode them whole.
-std::int64_t rows_here(const RunPlan& run) {
-  return run.training ? run.spec->context.room(run.shape.tokens) : run.shape.tokens;
+/// True if all ranks that share sequences or matrices may have all rows of a micro-batch.
+bool has_all_rows(const RunPlan& run) {
+  return !run.training && run.decodes;
 }
-/// Rows of these that a rank computes in sub-layers with whole matrices. In decoding, ranks that share matrices all have all
-/// rows.
+/// Rows of a micro-batch that the linears of a rank compute.
+std::int64_t rows_here(const RunPlan& run) {
+  return has_all_rows(run) ? run.shape.tokens : run.spec->context.room(run.shape.tokens);
+}
+/// Rows of these that a rank computes in sub-layers with whole matrices.
 std::int64_t own_rows(const RunPlan& run) {
-  return run.training ? run.spec->share.room(rows_here(run)) : run.shape.tokens;
+  return has_all_rows(run) ? run.shape.tokens : run.spec->share.room(rows_here(run));
 }
 
 /// The largest scratch of any sub-layer's operations.

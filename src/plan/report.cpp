@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "page.h"
+#include "table.h"
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
@@ -17,36 +18,11 @@ std::string bytes(std::int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
-/// The unit of a table, chosen for its largest number.
-struct Unit {
-  double size;
-  const char* name;
-  int digits;
-
-  static Unit of(double largest) {
-    if (largest >= 10e9) return {1e9, "GB", 2};
-    if (largest >= 1e9) return {1e9, "GB", 3};
-    return {1e6, "MB", 2};
-  }
-  /// Returns "-" for 0.
-  std::string text(double bytes) const {
-    if (bytes == 0.0) return "-";
-    const std::string number = fmt::format("{:.{}f}", bytes / size, digits);
-    return number.find_first_of("123456789") == number.npos ? fmt::format("<{:.{}f}", std::pow(10.0, -digits), digits) : number;
-  }
-  std::string text(std::int64_t bytes) const { return text(static_cast<double>(bytes)); }
-};
-
 /// The unit of the memory tables.
 Unit memory_unit(const Plan& plan) {
   std::int64_t most = 0;
   for (const Row& row : plan.rows) most = std::max({most, row.needed, row.memory().host});
   return Unit::of(static_cast<double>(most));
-}
-
-/// Formats seconds so that a larger number never looks smaller.
-std::string seconds_text(double s) {
-  return s >= 9.995 ? fmt::format("{:.1f}", s) : s >= 0.09995 ? fmt::format("{:.2f}", s) : fmt::format("{:.4f}", s);
 }
 
 std::string name_of(const Row& row) {
@@ -60,8 +36,7 @@ struct Column {
   bool shown = true;
 };
 
-/// Formats a table with columns as wide as their widest cell. Columns beyond the page width continue in another block, which
-/// repeats the strategy and g.
+/// Formats a table of rows, which begins with strategy and g.
 std::string table(const std::string& title, const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::vector<std::vector<std::string>> all = {{"strategy"}, {"g"}};
   for (const Row& row : rows) {
@@ -73,24 +48,7 @@ std::string table(const std::string& title, const std::vector<Row>& rows, const 
     all.push_back({column.heading});
     for (const Row& row : rows) all.back().push_back(column.cell(row));
   }
-  const auto width = [&](std::size_t column) { return std::ranges::max(all[column], {}, &std::string::size).size(); };
-  std::string text = title + "\n";
-  for (std::size_t next = 2; next < all.size();) {
-    std::vector<std::size_t> block = {0, 1};
-    std::size_t wide = width(0) + 2 + width(1);
-    for (; next < all.size() && (block.size() == 2 || wide + 2 + width(next) <= kColumns); ++next) {
-      wide += 2 + width(next);
-      block.push_back(next);
-    }
-    if (text.size() > title.size() + 1) text += '\n';
-    for (std::size_t line = 0; line <= rows.size(); ++line) {
-      for (const std::size_t column : block)
-        text += column == 0 ? fmt::format("{:<{}}", all[0][line], width(0))
-                            : fmt::format("  {:>{}}", all[column][line], width(column));
-      text += '\n';
-    }
-  }
-  return text;
+  return title + "\n" + lay_out(all, 2);
 }
 
 bool any_row(const Plan& plan, const std::function<bool(const Row&)>& holds) {
@@ -181,7 +139,8 @@ std::string time_table(const Plan& plan) {
   if (timed)
     text +=
         "link: the busiest link's transfers; waits: compute waits for weights, for gradients; serial: if nothing overlapped\n";
-  if (tensor || context) text += "tensor, context: exchanges of the ranks that share matrices, sequences\n";
+  if (tensor) text += "tensor: exchanges of the ranks that share matrices\n";
+  if (context) text += "context: exchanges of the ranks that share sequences\n";
   return text;
 }
 

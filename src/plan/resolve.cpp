@@ -48,13 +48,6 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-/// Returns the offloading that the run file asks for; none if a device's memory is host memory.
-parallel::Offload offload_of(const config::RunConfig& config, const MachineFacts& machine) {
-  if (!machine.own_memory) return {};
-  const auto& p = config.parallel;
-  return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
-}
-
 /// Returns the schedules that a run may use, the fastest first: one if its keys decide, several with max_memory.
 std::vector<parallel::Schedule> schedules_of(const config::RunConfig& config, parallel::Schedule schedule) {
   schedule.recompute = config.recompute();
@@ -264,6 +257,7 @@ RunPlan plan_of_settings(const config::RunConfig& config, bool training) {
   const auto& t = config.training;
   RunPlan run;
   run.training = training;
+  run.decodes = !training || config.eval.predict_with_generate;
   run.rule = &optim::rule_of(t.optim);
   run.hyper = hyper_of(t);
   run.random = {.noise_alpha = t.neftune_noise_alpha, .seed = static_cast<std::uint64_t>(t.seed)};
@@ -282,6 +276,12 @@ std::string precision_warning(const optim::Precision& precision, bool on_cpu) {
 
 int sharing_ranks(const config::RunConfig& config, int ranks) {
   return config.data_ranks(ranks) * static_cast<int>(config.parallel.context_parallel);
+}
+
+std::string layout_words(const config::RunConfig& config, int ranks) {
+  const auto& p = config.parallel;
+  return fmt::format("{} = data {} x tensor {} x context {}", count_noun(ranks, "rank"), config.data_ranks(ranks),
+                     p.tensor_parallel, p.context_parallel);
 }
 
 std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic) {
@@ -308,13 +308,25 @@ RunPlan with_work(RunPlan run, const config::RunConfig& config, const MachineFac
   return run;
 }
 
+parallel::Offload offload_of(const config::RunConfig& config, const MachineFacts& machine) {
+  if (!machine.own_memory) return {};
+  const auto& p = config.parallel;
+  return {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+}
+
+parallel::Sharding sharding_of(const config::RunConfig& config, const MachineFacts& machine, const parallel::Strategy& strategy,
+                               const parallel::Offload& offload) {
+  parallel::Sharding sharding = parallel::make_sharding(strategy, offload, config.data_ranks(machine.ranks), machine.group_ranks,
+                                                        config.parallel.data_rank_noun());
+  sharding.context_ranks = static_cast<int>(config.parallel.context_parallel);
+  sharding.tensor_ranks = static_cast<int>(config.parallel.tensor_parallel);
+  return sharding;
+}
+
 RunPlan under_strategy(RunPlan run, const config::RunConfig& config, const MachineFacts& machine,
                        const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group) {
   const parallel::Sharding before = run.sharding;
-  run.sharding = parallel::make_sharding(strategy, offload, config.data_ranks(machine.ranks), machine.group_ranks,
-                                         config.parallel.data_rank_noun());
-  run.sharding.context_ranks = static_cast<int>(config.parallel.context_parallel);
-  run.sharding.tensor_ranks = static_cast<int>(config.parallel.tensor_parallel);
+  run.sharding = sharding_of(config, machine, strategy, offload);
   run.sharding.reduction_order = before.reduction_order;
   run.sharding.prefetch_budget = before.prefetch_budget;
   parallel::Schedule schedule = parallel::make_schedule(run.sharding);

@@ -4,6 +4,8 @@
 #include "qft/core/units.h"
 #include "qft/plan/resolve.h"
 
+#include <utility>
+
 #include "degrees.h"
 #include "page.h"
 #include <fmt/format.h>
@@ -33,7 +35,7 @@ class Judge {
     if (v.known && !v.fits) offload(v);
     if (plan_.machine) take_times(v);
     if (v.known && v.fits) take_largest_micro_batch(v);
-    if (v.known) take_degrees(v);
+    take_degrees(v);
     if (v.known && (!v.fits || !offloaded_.empty())) v.remedies = remedies(v);
     return v;
   }
@@ -149,8 +151,11 @@ class Judge {
       if (tensor == own.tensor_ranks && context == own.context_ranks) return v.row;
       const std::vector<std::string> settings = {fmt::format("tensor_parallel={}", tensor),
                                                  fmt::format("context_parallel={}", context)};
-      const auto plan = planned({settings, plan_.ranks}, {.only = {}, .times = true, .longest = false});
-      return plan ? std::optional(*taken_of(*plan)) : std::nullopt;
+      std::string refusal;
+      const auto plan = planned({settings, plan_.ranks}, {.only = {}, .times = true, .longest = false}, &refusal);
+      if (plan) return *taken_of(*plan);
+      v.refused_degrees.push_back({tensor, context, std::move(refusal)});
+      return std::nullopt;
     });
     if (const DegreesRow* better = better_degrees(v.degrees, v.row, timed)) v.better = *better;
   }
@@ -234,8 +239,9 @@ std::string memory_words(const Plan& plan, const Verdict& v) {
   const auto what = [&] {
     const auto& sharding = v.row.run.sharding;
     std::string degrees;
-    if (sharding.tensor_ranks > 1) degrees += fmt::format(" with tensor_parallel {}", sharding.tensor_ranks);
-    if (sharding.context_ranks > 1) degrees += fmt::format(" with context_parallel {}", sharding.context_ranks);
+    for (const auto& [key, ranks] :
+         {std::pair{"tensor_parallel", sharding.tensor_ranks}, {"context_parallel", sharding.context_ranks}})
+      if (ranks > 1) degrees += fmt::format(" {} {} {}", degrees.empty() ? "with" : "and", key, ranks);
     return fmt::format("{}{} on {} takes {} of the {} that a rank has", v.strategy_text, degrees, count_noun(plan.ranks, "rank"),
                        bytes_words(v.row.needed), bytes_words(plan.available));
   };
@@ -301,7 +307,7 @@ Verdict judge(const Plan& plan, const config::RunConfig& config, const Replan& r
 std::string to_text(const Plan& plan, const Verdict& v) {
   if (!v.known)
     return wrapped("unknown what fits: name a machine (--machine NAME; --machine list shows which), or set max_memory\n" +
-                   time_words(v));
+                   time_words(v) + degrees_words(v));
   std::string text = memory_words(plan, v);
   if (v.fits) text += micro_batch_words(v) + time_words(v);
   return wrapped(text + remedy_words(v) + degrees_words(v));
@@ -321,6 +327,8 @@ nlohmann::ordered_json to_json(const Verdict& v) {
   if (v.run_seconds) json["run_seconds"] = *v.run_seconds;
   if (v.tokens_per_second) json["tokens_per_second"] = *v.tokens_per_second;
   if (!v.degrees.empty()) json["degrees"] = degrees_json(v);
+  for (const RefusedDegrees& r : v.refused_degrees)
+    json["refused_degrees"].push_back({{"tensor_parallel", r.tensor}, {"context_parallel", r.context}, {"reason", r.reason}});
   if (v.better) json["better"] = settings_of(*v.better);
   if (!v.remedies.empty()) {
     json["remedies"] = nlohmann::ordered_json::array();

@@ -133,15 +133,6 @@ std::string data_words(const Banner& b, const config::RunConfig& config) {
   return words;
 }
 
-std::string strategy_words(const config::RunConfig& config, const engine::Instance& instance) {
-  std::string words = parallel::describe(instance.plan().sharding);
-  if (const std::string& reason = instance.plan().reason; !reason.empty())
-    words += fmt::format("; by strategy {}: {}", config.parallel.strategy, reason);
-  if (instance.group() > 1)
-    words += fmt::format("; breadth-first: up to {} micro-batches pass a block together", instance.group());
-  return words;
-}
-
 /// "8 (0.67 epochs), 16 samples each (micro-batch 8 x 1 accumulated x 2 ranks), a log line every 2"
 std::string steps_words(const Banner& b, const config::RunConfig& config, int ranks) {
   const double epochs = static_cast<double>(b.total_steps) / static_cast<double>(std::max<std::int64_t>(1, b.steps_per_epoch));
@@ -189,7 +180,7 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   tell("precision", fmt::format("{}; recomputation {}{}", precision_words(instance.precision()),
                                 instance.plan().schedule.recompute ? "on" : "off",
                                 instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
-  tell("strategy", strategy_words(config, instance));
+  engine::log_layout(config, instance);
   tell("memory", "of a rank, predicted: " + memory_words(instance.plan()));
   tell("steps", steps_words(b, config, session.size()));
   tell_of_no_effect(b, config, instance);

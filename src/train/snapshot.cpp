@@ -92,6 +92,7 @@ nlohmann::json to_json(const Progression& p) {
                          {"total_tokens", p.total_tokens},
                          {"label_tokens", p.label_tokens},
                          {"elapsed_seconds", p.elapsed_seconds},
+                         {"exchange_seconds", p.exchange_seconds},
                          {"loss_sum", p.loss_sum},
                          {"finite_steps", p.finite_steps},
                          {"best", to_json(p.best)}};
@@ -106,6 +107,7 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.total_tokens = json.at("total_tokens").get<std::int64_t>();
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
+  p.exchange_seconds = json.value("exchange_seconds", 0.0);  // absent in older checkpoints
   p.loss_sum = json.at("loss_sum").get<double>();
   p.finite_steps = json.value("finite_steps", p.step);  // absent in older checkpoints
   p.sources = engine::source_state_from_json(json);

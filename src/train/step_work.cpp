@@ -22,7 +22,7 @@ double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
       for (const auto& [window, operations] : a_pair) work += operations * model::visible_pairs(length, window);
     }
   }
-  return work;
+  return work / static_cast<double>(spec.context.ranks);
 }
 
 }  // namespace qft::train

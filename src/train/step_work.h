@@ -6,9 +6,9 @@
 
 namespace qft::train {
 
-/// Returns the multiplications of a forward pass over the data rank's micro-batches with this rank's part of the matrices: rows
-/// with the layers' matrices, labels with the head, and attention to earlier tokens, which dominates in long sequences. Context
-/// ranks divide this work evenly.
+/// Returns this rank's multiplications of a forward pass over the micro-batches, with its part of the matrices and an even
+/// part of the sequences: rows with the layers' matrices, labels with the head, and attention to earlier tokens, which dominates
+/// in long sequences.
 double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch);
 
 }  // namespace qft::train

@@ -10,6 +10,7 @@
 #include "qft/io/model_files.h"
 #include "qft/io/storage.h"
 #include "qft/model/adapter_config.h"
+#include "qft/plan/resolve.h"
 #include "qft/train/trainer.h"
 
 #include <algorithm>
@@ -47,6 +48,7 @@ void Trainer::begin_watching() {
 void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
   const auto times = instance_->executor().take_times();
+  progression_.exchange_seconds += times.exchange;
   auto system = gather_use(machine_.get(), comm_);
   const double at = steady_seconds();
   if (is_root()) {
@@ -159,6 +161,12 @@ void Trainer::write_results(double epoch) {
   results["train_steps_per_second"] = steps / seconds;
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
   results["train_tokens_per_second"] = static_cast<double>(progression_.total_tokens) / seconds;
+  const parallel::Sharding& sharding = instance_->layout().sharding();
+  const bool exchanges = sharding.tensor_ranks * sharding.context_ranks > 1;
+  results["data_parallel"] = sharding.shard_ranks * sharding.replicas;
+  results["tensor_parallel"] = sharding.tensor_ranks;
+  results["context_parallel"] = sharding.context_ranks;
+  if (exchanges) results["train_exchange_runtime"] = progression_.exchange_seconds;
   eval::write_results(t.output_dir, "train", results);
   if (!eval_.empty()) {
     auto values = eval_;
@@ -176,8 +184,11 @@ void Trainer::write_results(double epoch) {
         "memory moved, {} for newer shapes",
         n.replayed, n.uncaptured, n.captured, n.moved, n.evicted);
   }
-  log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", count_noun(progression_.step, "step"), format_duration(seconds),
-            unsigned_nan(loss), t.output_dir);
+  std::string layout;
+  if (session_.size() > 1) layout = "; " + plan::layout_words(config_, session_.size());
+  if (exchanges) layout += fmt::format(", {:.0f}% of the time in exchanges", 100.0 * progression_.exchange_seconds / seconds);
+  log::info("done: {} in {}, mean loss {:.4f}{}; results in '{}'", count_noun(progression_.step, "step"),
+            format_duration(seconds), unsigned_nan(loss), layout, t.output_dir);
 }
 
 int Trainer::verdict() const {

@@ -162,6 +162,10 @@ TEST(Check, ARefusedRunIsAProblemAndLeavesNoRoomToJudge) {
   EXPECT_THROW(std::rethrow_exception(refused.refusal), ConfigError);
   ASSERT_EQ(refused.verdicts.size(), 1U);
   EXPECT_EQ(refused.verdicts[0].text, "no such template");
+  options.layout = "4 ranks = data 2 x tensor 2 x context 1";
+  const auto laid_out = run(comm::Session::current(), options);
+  ASSERT_EQ(laid_out.verdicts.size(), 2U);
+  EXPECT_EQ(laid_out.verdicts[0].text, options.layout) << "also of a refused run";
   options.run = [] { return RunForecast{{"it fits"}, 0, 0, 0}; };
   EXPECT_TRUE(run(comm::Session::current(), options).passed());
 }

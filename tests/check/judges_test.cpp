@@ -67,6 +67,9 @@ TEST_F(Judges, TheTableIsInOrder) {
     }
     last = p.gather;
   }
+  const auto index = [](const std::string& name) { return &probe_named(name) - probes().data(); };
+  EXPECT_LT(index("files"), index("run"));
+  EXPECT_LT(index("run"), index("qft version")) << "the run file comes first";
 }
 
 TEST_F(Judges, TheDocumentHasTheTable) {

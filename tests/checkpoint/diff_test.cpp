@@ -127,7 +127,7 @@ TEST(Diff, ThePositionCountsTimeAndSettingsDoNot) {
   const TempDir dir;
   const auto state = [](int sample, double seconds, const char* output) {
     return nlohmann::json{{"data", {{"epoch", 1}, {"sample", sample}}},
-                          {"progression", {{"step", 7}, {"elapsed_seconds", seconds}}},
+                          {"progression", {{"step", 7}, {"elapsed_seconds", seconds}, {"exchange_seconds", seconds}}},
                           {"config", {{"output_dir", output}, {"seed", 1}}}};
   };
   const fs::path base = save(dir / "base", state(5, 1.0, "x"));

@@ -72,6 +72,11 @@ TEST(Groups, HaveTheRanksThatTheirPurposeNeeds) {
     EXPECT_EQ(members(groups.owners()), along(1, s.tensor * s.context * s.shards));
     EXPECT_EQ(&groups.owners() == &groups.slices(), s.tensor == 1);
     EXPECT_EQ(&groups.data() == &world().host(), s.context * s.tensor == 1) << "all ranks need no second group";
+    int several = 0;
+    for (const auto* group : {&groups.tensor(), &groups.heads(), &groups.slices(), &groups.copies()})
+      several += group->size() > 1;
+    EXPECT_EQ(num_device_groups(sharding_of(s, true), /*optimizer=*/false), several);
+    EXPECT_EQ(num_device_groups(sharding_of(s, true), /*optimizer=*/true), several + (s.tensor > 1 ? 1 : 0));
   }
 }
 

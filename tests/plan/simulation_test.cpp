@@ -1,5 +1,7 @@
 #include "qft/plan/simulation.h"
 
+#include "qft/parallel/groups.h"
+
 #include "plan/traffic.h"
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -328,6 +330,54 @@ TEST(Memory, OfTensorRanksFallsWithTheirNumber) {
       EXPECT_NEAR(static_cast<double>(each.*part) * tensor / static_cast<double>(one.*part), 1.0, 0.06) << tensor;
     EXPECT_LT(each.buffers, one.buffers * 3 / 2) << "collected rows are whole";
   }
+}
+
+/// The tiny model on the first of ranks that share sequences.
+RunPlan context_plan(int context) {
+  const auto whole = tiny(false);
+  RunPlan run = run_plan(model::ModelSpec::build(whole.config, model::Finetuning::full, {}, {}, whole.head, {}, {}, {0, context}),
+                         "ddp", 1, 1);
+  run.shape = {.tokens = 4096};
+  run.sharding.context_ranks = context;
+  return run;
+}
+
+/// Evaluations and references divide rows as training does; a decoder has all rows on each rank.
+TEST(Memory, OfForwardPassesIsThatOfTheRanksRows) {
+  const auto buffers = [](int context, bool decodes) {
+    RunPlan run = context_plan(context);
+    run.training = false;
+    run.decodes = decodes;
+    return plan_memory(run).buffers;
+  };
+  EXPECT_EQ(buffers(1, true), buffers(1, false));
+  EXPECT_LT(buffers(4, false), buffers(1, false) * 3 / 4);
+  EXPECT_LT(buffers(4, false), buffers(4, true) * 3 / 4);
+  const auto reference = [](int context) {
+    RunPlan run = context_plan(context);
+    run.decodes = true;  // for evaluations of the policy
+    run.reference_model = run.spec;
+    return plan_memory(reference_passes(run)).buffers;
+  };
+  EXPECT_LT(reference(4), reference(1) * 3 / 4);
+}
+
+/// Each group of several ranks has a communicator.
+TEST(Memory, OfCommunicatorsGrowsWithTheGroupsOfTheLayout) {
+  const auto groups = [](const char* strategy, int data, int context, int tensor, bool optimizer = true) {
+    parallel::Sharding sharding = parallel::make_sharding(parallel::strategy_of(strategy), {}, data, 2);
+    sharding.context_ranks = context, sharding.tensor_ranks = tensor;
+    return parallel::num_device_groups(sharding, optimizer);
+  };
+  EXPECT_EQ(groups("ddp", 1, 1, 1), 0);
+  for (const char* strategy : {"ddp", "zero3"}) {
+    EXPECT_EQ(groups(strategy, 4, 1, 1), 1) << strategy;
+    EXPECT_EQ(groups(strategy, 4, 2, 1), 2) << strategy << ": and heads";
+    EXPECT_EQ(groups(strategy, 4, 1, 2), 3) << strategy << ": tensor and owners";
+    EXPECT_EQ(groups(strategy, 1, 2, 2), 4) << strategy;
+    EXPECT_EQ(groups(strategy, 4, 2, 2, /*optimizer=*/false), 3) << strategy;
+  }
+  EXPECT_EQ(groups("hsdp", 4, 1, 1), 2) << "slices and copies";
 }
 
 TEST(Simulation, PaysALatencyForEachHop) {

@@ -165,6 +165,9 @@ TEST_F(Verdicts, CompareDegrees) {
   for (const DegreesRow& row : v.degrees) products.push_back(row.tensor * row.context);
   const std::vector<std::int64_t> all = {1, 2, 2, 4, 4, 4, 8, 8, 8, 8};
   EXPECT_TRUE(std::ranges::is_permutation(products, all)) << "16 ranks cannot share 8 heads";
+  ASSERT_FALSE(v.refused_degrees.empty());
+  for (const RefusedDegrees& r : v.refused_degrees) EXPECT_EQ(r.tensor * r.context, 16) << r.reason;
+  EXPECT_NE(v.refused_degrees.front().reason.find("8"), std::string::npos) << v.refused_degrees.front().reason;
   EXPECT_FALSE(v.better) << settings_of(*v.better);
   for (std::size_t i = 1; i < v.degrees.size(); ++i)
     EXPECT_GE(v.degrees[i - 1].tokens_per_second(), v.degrees[i].tokens_per_second());
@@ -185,6 +188,43 @@ TEST_F(Verdicts, CompareDegrees) {
   EXPECT_LT(v.better->needed, v.row.needed);
   EXPECT_NE(to_text(plan(longer, 8), v).find("use " + settings_of(*v.better)), std::string::npos);
   EXPECT_EQ(v.remedies.front().change, settings_of(*v.better));
+}
+
+/// The table is there whether or not the run file sets degrees or a machine is known, with the run's degrees marked.
+TEST_F(Verdicts, ShowDegreesBesideTheRuns) {
+  const auto text_of = [&](const std::vector<std::string>& settings) { return to_text(plan(settings, 4), verdict(settings, 4)); };
+  const std::vector<std::string> set = {"finetuning_type=full", "tensor_parallel=2", "context_parallel=2"};
+  for (const bool known : {true, false}) {
+    if (!known) machine.reset();
+    const std::string text = text_of(set);
+    for (const char* pair : {"\n1 x 1 ", "\n2 x 1 ", "\n1 x 4 ", "\n2 x 2 *"})
+      EXPECT_NE(text.find(pair), std::string::npos) << pair << text;
+    EXPECT_EQ(text.find("tokens/s  ") != std::string::npos, known) << text;
+    EXPECT_NE(text.find("tensor MB"), std::string::npos) << text;
+    EXPECT_EQ(text.find("with tensor_parallel 2 and context_parallel 2 on 4 ranks") != std::string::npos, known) << text;
+    EXPECT_NE(text_of({"finetuning_type=full"}).find("\n1 x 1 *"), std::string::npos);
+  }
+  EXPECT_EQ(to_text(plan({}, 1), verdict({}, 1)).find("tensor x context"), std::string::npos) << "one rank has no choice";
+}
+
+/// Eight heads are too few for sixteen ranks, and the reason is told.
+TEST_F(Verdicts, NameRefusedDegrees) {
+  const std::vector<std::string> settings = {"finetuning_type=full", "tensor_parallel=4"};
+  const Verdict v = verdict(settings, 16);
+  ASSERT_EQ(v.refused_degrees.size(), 5U);
+  const std::string text = to_text(plan(settings, 16), v);
+  EXPECT_NE(text.find("refused: 1 x 16, 2 x 8, 4 x 4, 8 x 2, 16 x 1 (the first: "), std::string::npos) << text;
+  EXPECT_NE(text.find("heads"), std::string::npos) << text;
+}
+
+/// The legend of a table names its columns.
+TEST_F(Verdicts, ExplainTheColumnsThatAreShown) {
+  const auto legend = [&](const char* setting) { return to_text(plan({"finetuning_type=full", setting}, 2)); };
+  const std::string tensor = legend("tensor_parallel=2"), context = legend("context_parallel=2");
+  EXPECT_NE(tensor.find("tensor: exchanges"), std::string::npos) << tensor;
+  EXPECT_EQ(tensor.find("context: exchanges"), std::string::npos) << tensor;
+  EXPECT_EQ(context.find("tensor: exchanges"), std::string::npos) << context;
+  EXPECT_NE(context.find("context: exchanges"), std::string::npos) << context;
 }
 
 /// A row fits if and only if its longest sequence is at least the run's length.

@@ -26,7 +26,8 @@ def check_greedy(runs, kind, sizes, layouts):
     for ranks, degree in ((1, 1), *layouts):
         answers = runs.directory / "answers.jsonl"
         answers.unlink(missing_ok=True)
-        mpirun(ranks, [runs.qft, "generate", write(runs.directory / "ask.yaml", {**keys, "tensor_parallel": degree}), "--input", questions, "--output", answers])
+        told = mpirun(ranks, [runs.qft, "generate", write(runs.directory / "ask.yaml", {**keys, "tensor_parallel": degree}), "--input", questions, "--output", answers]).stderr
+        check_layout(runs, "generate", told, ranks, degree)
         said[ranks, degree] = [json.loads(line) for line in answers.read_text().splitlines()]
     one = said.pop((1, 1))
     runs.report.equal(f"{kind}: questions", len(one), len(QUESTIONS))
@@ -35,6 +36,12 @@ def check_greedy(runs, kind, sizes, layouts):
     for (ranks, degree), lines in said.items():
         runs.report.equal(f"{kind}: tp {degree} on {ranks} ranks: answers that differ", [a["predict"] for a, b in zip(lines, one) if a != b], [])
         runs.report.equal("    ... answers", len(lines), len(one))
+
+
+def check_layout(runs, program, told, ranks, degree):
+    lines = [line for line in told.splitlines() if " strategy " in line]
+    runs.report.equal(f"qft {program}, tp {degree} on {ranks} ranks: lines with the layout", len(lines), int(ranks > 1))
+    runs.report.holds("    ... as qft train prints it", all(f": {ranks} ranks = " in line and (degree == 1 or f"{degree} parts of a matrix" in line) for line in lines), lines)
 
 
 def check_predictions(runs, layouts):
@@ -48,8 +55,9 @@ def check_predictions(runs, layouts):
         files[ranks, degree] = [(out / "generated_predictions.jsonl").read_bytes()]
         ask = {**settings, "do_train": False, "do_predict": False, "tensor_parallel": degree, "adapter_name_or_path": str(runs.directory / "predict1"),
                "output_dir": str(runs.directory / f"eval{ranks}")}
-        told = mpirun(ranks, [runs.qft, "eval", write(runs.directory / "eval.yaml", ask), "--json"]).stdout
-        printed[ranks, degree] = json.loads(told)
+        result = mpirun(ranks, [runs.qft, "eval", write(runs.directory / "eval.yaml", ask), "--json"])
+        check_layout(runs, "eval", result.stderr, ranks, degree)
+        printed[ranks, degree] = json.loads(result.stdout)
         files[ranks, degree].append((runs.directory / f"eval{ranks}/generated_predictions.jsonl").read_bytes())
     one, told = files.pop((1, 1)), printed.pop((1, 1))
     runs.report.holds("answers are written", one[0].count(b"\n") > 3 and one[0] == one[1], one)

@@ -26,8 +26,11 @@ def main():
 
         mpirun(2, [qft, "train", run_file, "strategy=zero3", "breadth_first_micro_batches=2"])
         results = json.loads((tmp / "out/train_results.json").read_text())
-        mpirun(2, [qft, "train", run_file, "tensor_parallel=2", f"output_dir={tmp / 'shared'}"])
+        told = mpirun(2, [qft, "train", run_file, "tensor_parallel=2", f"output_dir={tmp / 'shared'}"]).stderr
         shared = json.loads((tmp / "shared/train_results.json").read_text())
+        report.equal("results name the degrees", [shared[f"{axis}_parallel"] for axis in ("data", "tensor", "context")], [1, 2, 1])
+        report.holds("    ... and the seconds in exchanges", 0 < shared["train_exchange_runtime"] < shared["train_runtime"] and "train_exchange_runtime" not in results, shared)
+        report.holds("    ... and so does the last line", re.search(r"done: 2 steps in .*; 2 ranks = data 1 x tensor 2 x context 1, \d+% of the time in exchanges; results in", told), told)
         (tmp / "model/model.safetensors").unlink()
 
         machine = tmp / "machine.yaml"
@@ -47,6 +50,9 @@ def main():
                          + abs(results[f"memory_{part}_predicted"] / results[f"memory_{part}"] - 1), 0.02)
         degrees = {row["tensor_parallel"]: row for row in told["verdict"]["degrees"]}
         report.equal("each degree of the ranks is planned", sorted(degrees), [1, 2])
+        fixed = json.loads(plan("tensor_parallel=2", "--json").stdout)["verdict"]["degrees"]
+        report.equal("    ... also without a machine and with a degree set, and the run's is marked",
+                     sorted((row["tensor_parallel"], row["context_parallel"], row["run"]) for row in fixed), [(1, 1, False), (1, 2, False), (2, 1, True)])
         report.holds("    ... and what it exchanges", degrees[1]["bytes"]["tensor"] == 0 < degrees[2]["bytes"]["tensor"] and degrees[2]["seconds"]["tensor"] > 0, degrees)
         one = json.loads(plan("--machine", machine, "--json", "tensor_parallel=2").stdout)["rows"]
         report.equal("two ranks that share matrices are one data rank", [(row["strategy"], row["tensor_ranks"]) for row in one], [("ddp", 2)])

@@ -153,6 +153,7 @@ def check_check(case):
     new = case.tmp / "checked"
     out, log = case.run("qft check", f"output_dir={new}", ranks=2)
     case.says("a good run passes", out + log, "check passed", "numbers: 12 records", "training starts at step 0", "predicted")
+    case.check("its layout comes before the machine", 0 < out.find("2 ranks = data 2 x tensor 1 x context 1") < out.find("qft version"), out)
     case.check("and nothing is written", not new.exists())
     os.environ["NPROC_PER_NODE"] = "8"
     out, log = case.run("qft check", "max_steps=5")
@@ -166,7 +167,8 @@ def check_check(case):
     for override, code, words in refused:
         out, log = case.run("qft check", override, code=code)
         case.says(f"{override} is refused", out + log, *words)
-    case.says("and that is the last word of the table", out, "FAIL  run", "check failed")
+        case.check("    ... once", not ("FAIL  run" in out and "error: " in log), out + log)
+    case.says("and the table says so", out, "FAIL  run", "check failed")
     out, _ = case.run("qft check", "learning_rate=0.5")
     case.says("a run that is done says so", out, "nothing is left to train")
     case.says("resume_from_checkpoint=false is answered by what is there", case.run("qft train", "resume_from_checkpoint=false", code=2)[1],
@@ -185,8 +187,8 @@ def check_check(case):
     way.rmdir()
     broken = Path(shutil.copytree(case.tmp / "model", case.tmp / "broken")) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1000])
-    _, log = case.run("qft check", f"model_name_or_path={broken.parent}", f"output_dir={new}", code=1)
-    case.says("weights that are cut short are refused", log, "model.safetensors")
+    out, log = case.run("qft check", f"model_name_or_path={broken.parent}", f"output_dir={new}", code=1)
+    case.says("weights that are cut short are refused", out + log, "model.safetensors")
     out, log = case.run("qft check", f"pack={case.tmp / 'a.h5'}", "template=default", code=2)
     case.says("a pack of another template is refused", out + log, "template", "a.h5")
 

@@ -5,12 +5,12 @@
 namespace qft::train {
 namespace {
 
-model::ModelSpec spec(std::vector<std::int64_t> windows = {}, model::Share share = {}) {
+model::ModelSpec spec(std::vector<std::int64_t> windows = {}, model::Share share = {}, model::Share context = {}) {
   model::ModelConfig config;
   config.windows = std::move(windows);
   config.hidden_size = 8, config.intermediate_size = 16, config.num_layers = 3;
   config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 4, config.vocab_size = 100;
-  return model::ModelSpec::build(config, model::Finetuning::full, {}, {}, model::Head::language_model, {}, share);
+  return model::ModelSpec::build(config, model::Finetuning::full, {}, {}, model::Head::language_model, {}, share, context);
 }
 
 loader::StepBatch batch(std::initializer_list<std::int32_t> ends, std::size_t labels) {
@@ -33,6 +33,11 @@ TEST(StepWork, CountsMatricesAttentionAndHead) {
 TEST(StepWork, CountsTheRanksPartOfTheMatrices) {
   const double matrices = 3 * (8 * (4 + 4 + 4) + 4 * 8 + 3 * 8 * 8), pair = 2 * 3 * 4, label = 8 * 50;
   EXPECT_EQ(step_work(spec({}, {1, 2}), batch({2, 5}, 4)), 5 * matrices + (3 + 6) * pair + 4 * label);
+}
+
+TEST(StepWork, CountsTheRanksPartOfTheSequences) {
+  const double alone = step_work(spec(), batch({2, 5}, 4));
+  for (const int rank : {0, 1}) EXPECT_EQ(step_work(spec({}, {}, {rank, 2}), batch({2, 5}, 4)), alone / 2);
 }
 
 TEST(StepWork, CountsPairsWithinTheWindow) {

@@ -60,6 +60,7 @@ struct Options {
   bool use_cpu = false;      ///< the run asks for the CPU: other programs may use this node's GPUs
   device::GpuReport gpus;    ///< this node's GPUs, read before this process had a context on a GPU
   ExpectedLinks expected;
+  std::string layout;                ///< how the run file divides the ranks; empty: there is none
   std::function<RunForecast()> run;  ///< previews the run; collective; throws as training would. Empty: no run is checked
   std::string only;                  ///< regular expression on group and name of probes; empty: all probes
   std::size_t largest_message = std::size_t{16} << 20;

@@ -19,8 +19,8 @@ bool holds_adapter(const std::filesystem::path& dir);
 /// Returns the setting that makes a program use the result `dir`: "adapter_name_or_path=out" (or model_name_or_path).
 std::string setting_for(const std::filesystem::path& dir);
 
-/// Loads the model of `source` for inference. Rank 0 logs model, adapter and element type, and warns about an unused_result().
-/// Collective.
+/// Loads the model of `source` for inference. Rank 0 logs model, adapter, element type and the layout of several ranks, and warns
+/// about an unused_result(). Collective.
 std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, const engine::ModelSource& source,
                                                      comm::Communicator& comm, c10::Device device);
 /// The same for a model that nothing else has read yet. Collective.

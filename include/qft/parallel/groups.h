@@ -23,6 +23,10 @@ inline constexpr std::size_t kPurposes = 7;
 /// sequences or matrices are neighbours and have one data rank. Throws ConfigError if `ranks` does not divide by their number.
 comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks);
 
+/// Returns how many groups of several ranks a model laid out like this makes for device buffers; `optimizer`: those of an update
+/// included. Each has a communicator with memory of its own (comm::device_group_bytes).
+int num_device_groups(const Sharding& sharding, bool optimizer);
+
 /// The groups of this rank. A group is made at its first use, which is therefore collective over all ranks; a group of one rank
 /// sends nothing. Call from one thread.
 class Groups {

@@ -74,6 +74,7 @@ struct RunPlan {
   Saving saving = {};
 
   // The work:
+  bool decodes = false;                ///< forward passes may be those of a Decoder, in which each rank has all rows
   BatchShape shape = {};               ///< the largest micro-batch; with graphs its tokens are padded
   std::int64_t micro_batches = 0;      ///< in a step, on the rank with most; 0: unknown
   std::int64_t evaluation_tokens = 0;  ///< of the largest micro-batch of evaluations between the steps; 0: none

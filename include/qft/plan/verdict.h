@@ -49,6 +49,12 @@ struct DegreesRow {
   double tokens_per_second() const;
 };
 
+/// Degrees that the ranks allow and the run's model or settings do not.
+struct RefusedDegrees {
+  std::int64_t tensor = 1, context = 1;
+  std::string reason;  ///< the error
+};
+
 /// The conclusion of a plan.
 struct Verdict {
   bool known = false;                    ///< the memory of a rank is known
@@ -62,9 +68,10 @@ struct Verdict {
   std::int64_t total_steps = 0;  ///< 0: unknown
   std::optional<double> step_seconds, run_seconds, tokens_per_second;
   std::vector<Remedy> remedies;  ///< planned changes, if the run does not fit, or only by offloading
-  /// The degrees that ranks and model allow, the run's own included; those that fit first, the fastest first. Empty: the memory
-  /// of a rank is unknown.
+  /// The degrees that ranks and model allow, the run's own included; those that fit first, the fastest first; without a machine,
+  /// those with the smallest product.
   std::vector<DegreesRow> degrees;
+  std::vector<RefusedDegrees> refused_degrees;
   std::optional<DegreesRow> better;  ///< of `degrees`, to use instead of the run's
 };
 
