@@ -12,9 +12,9 @@ namespace qft::comm {
 namespace {
 
 constexpr std::array<std::string_view, kAxes> kAxisNames = {"replicate", "pipeline", "shard", "context", "tensor"};
-/// How a degree above 1 divides a run, in words.
-constexpr std::array<std::string_view, kAxes> kPartNames = {"copies", "stages", "shards", "parts of a sequence",
-                                                            "parts of a matrix"};
+/// How a degree above 1 divides a run, in words, with the key that sets it.
+constexpr std::array<std::string_view, kAxes> kPartNames = {
+    "copies", "stages", "shards", "parts of each sequence (context_parallel)", "parts of each matrix (tensor_parallel)"};
 
 std::array<int*, kAxes> fields(Degrees& d) {
   return {&d.replicate, &d.pipeline, &d.shard, &d.context, &d.tensor};

@@ -19,6 +19,10 @@ std::vector<std::string_view> Dialects::names_of(std::string_view) const {
   return {};
 }
 
+std::vector<std::string> Dialects::launcher_names_of(std::string_view) const {
+  return {};
+}
+
 std::string Dialects::describe(std::string_view) const {
   return {};
 }

@@ -190,6 +190,8 @@ std::string describe_own(const BoundField& bound, const Dialects& dialects) {
   text += fmt::format("  read by  {}\n", readers_of(bound));
   if (const auto names = dialects.names_of(bound.field.name); !names.empty())
     text += fmt::format("  also     {} of other tools\n", fmt::join(names, ", "));
+  if (const auto names = dialects.launcher_names_of(bound.field.name); !names.empty())
+    text += fmt::format("  in files {} of launchers\n", fmt::join(names, ", "));
   return text;
 }
 

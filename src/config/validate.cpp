@@ -218,6 +218,12 @@ void check_deterministic(const RunConfig& c) {
 
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
+  for (const auto& [key, ranks] :
+       {std::pair{"tensor_parallel", c.parallel.tensor_parallel}, {"context_parallel", c.parallel.context_parallel}})
+    if (ranks > 1)
+      fail_config(
+          "{} records whole layers, but {} is {}, so ranks exchange rows inside each layer: remove cuda_graphs, or set {}: 1",
+          at_key(c, "cuda_graphs"), at_key(c, key), ranks, key);
   if (c.finetuning.finetuning_type == "oft")
     fail_config("{} does not work with finetuning_type oft, because the host computes the rotations: remove it",
                 at_key(c, "cuda_graphs"));
@@ -232,12 +238,6 @@ void check_cuda_graphs(const RunConfig& c) {
         "{} replays recorded work, but {} is {}, which needs a new mask in every step: set it to 0, or remove cuda_graphs",
         at_key(c, "cuda_graphs"), at_key(c, "lora_dropout"), c.finetuning.lora_dropout);
   }
-  for (const auto& [key, ranks] :
-       {std::pair{"tensor_parallel", c.parallel.tensor_parallel}, {"context_parallel", c.parallel.context_parallel}})
-    if (ranks > 1)
-      fail_config(
-          "{} records whole layers, but {} is {}, so ranks exchange rows inside each layer: remove cuda_graphs, or set {}: 1",
-          at_key(c, "cuda_graphs"), at_key(c, key), ranks, key);
   for (const auto& [key, place] : {std::pair{"offload_optimizer", c.parallel.offload_optimizer},
                                    {"offload_param", c.parallel.offload_param},
                                    {"offload_activations", c.parallel.offload_activations}})

@@ -2,8 +2,9 @@
 #include "qft/config/bound_field.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
-#include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,38 +13,24 @@
 namespace qft::config {
 namespace {
 
-/// Returns the divisors of `number` that are nearest to `degree`: the largest below it and the smallest above it.
-std::vector<std::int64_t> nearest_divisors(std::int64_t degree, std::int64_t number) {
-  std::vector<std::int64_t> found;
-  for (std::int64_t d = std::min(degree - 1, number); d >= 1 && found.empty(); --d)
-    if (number % d == 0) found.push_back(d);
-  for (std::int64_t d = degree + 1; d <= number; ++d)
-    if (number % d == 0) {
-      found.push_back(d);
-      break;
-    }
-  return found;
-}
-
-/// Names the degrees nearest to the given ones whose product divides `ranks`.
+/// Names smaller degrees whose product divides `ranks`. They divide the given degrees, so a model that can be shared by those can
+/// mostly be shared by these.
 std::string degrees_that_fit(const ParallelArgs& p, std::int64_t ranks) {
   std::vector<std::string> ways;
-  if (ranks % p.context_parallel == 0)
-    ways.push_back(
-        fmt::format("tensor_parallel to {}", fmt::join(nearest_divisors(p.tensor_parallel, ranks / p.context_parallel), " or ")));
-  if (ranks % p.tensor_parallel == 0)
-    ways.push_back(fmt::format("context_parallel to {}",
-                               fmt::join(nearest_divisors(p.context_parallel, ranks / p.tensor_parallel), " or ")));
+  const auto add = [&](std::string_view key, std::int64_t degree, std::int64_t rest) {
+    if (degree > 1) ways.push_back(fmt::format("{} to {}", key, std::gcd(degree, rest)));
+  };
+  if (ranks % p.context_parallel == 0) add("tensor_parallel", p.tensor_parallel, ranks / p.context_parallel);
+  if (ranks % p.tensor_parallel == 0) add("context_parallel", p.context_parallel, ranks / p.tensor_parallel);
   if (!ways.empty()) return fmt::format("{}", fmt::join(ways, ", or "));
-  const std::int64_t tensor = nearest_divisors(p.tensor_parallel, ranks).front();
-  return fmt::format("tensor_parallel to {} and context_parallel to {}", tensor,
-                     nearest_divisors(p.context_parallel, ranks / tensor).front());
+  const std::int64_t tensor = std::gcd(p.tensor_parallel, ranks);
+  return fmt::format("tensor_parallel to {} and context_parallel to {}", tensor, std::gcd(p.context_parallel, ranks / tensor));
 }
 
-/// "2 rank(s)", or "2 data rank(s) (8 ranks / tensor_parallel 2 / context_parallel 2)".
+/// "2 ranks", or "2 data ranks (8 ranks / tensor_parallel 2 / context_parallel 2)".
 std::string describe_data_ranks(const RunConfig& c, int ranks) {
   const ParallelArgs& p = c.parallel;
-  const std::string text = fmt::format("{} {}(s)", c.data_ranks(ranks), p.data_rank_noun());
+  const std::string text = count_noun(c.data_ranks(ranks), p.data_rank_noun());
   if (p.ranks_of_a_data_rank() == 1) return text;
   return fmt::format("{} ({} ranks / tensor_parallel {} / context_parallel {})", text, ranks, p.tensor_parallel,
                      p.context_parallel);
@@ -51,8 +38,8 @@ std::string describe_data_ranks(const RunConfig& c, int ranks) {
 
 void check_ranks(const RunConfig& c, const WorldClaim& claim, int ranks) {
   if (claim.kind == WorldClaim::Kind::ranks && claim.value != ranks)
-    fail_config("{} is {}, but the job has {} rank(s): start with mpirun -np {}, or correct the file", claim.where, claim.value,
-                ranks, claim.value);
+    fail_config("{} is {}, but the job has {}: start with mpirun -np {}, or correct the file", claim.where, claim.value,
+                count_noun(ranks, "rank"), claim.value);
   if (claim.kind == WorldClaim::Kind::data_ranks && claim.value != c.data_ranks(ranks))
     fail_config("{} is {}, but the job has {}: start with mpirun -np {}, or correct it", claim.where, claim.value,
                 describe_data_ranks(c, ranks), claim.value * c.parallel.ranks_of_a_data_rank());
@@ -82,13 +69,15 @@ int RunConfig::data_ranks(int ranks) const {
   const std::int64_t together = parallel.ranks_of_a_data_rank();
   if (ranks % together == 0) return static_cast<int>(ranks / together);
   const std::int64_t below = ranks / together * together;
-  const auto value = [&](std::string_view key, std::int64_t degree) {
-    return fmt::format("{} is {}", at_key(*this, key), degree);
-  };
+  std::vector<std::string> values;
+  for (const auto& [key, degree] :
+       {std::pair("tensor_parallel", parallel.tensor_parallel), std::pair("context_parallel", parallel.context_parallel)})
+    if (degree > 1) values.push_back(fmt::format("{} is {}", at_key(*this, key), degree));
   fail_config(
-      "{} and {}: {} ranks compute the same samples, but the job has {} rank(s), not a multiple of {}: start {}{} ranks, or set {}",
-      value("tensor_parallel", parallel.tensor_parallel), value("context_parallel", parallel.context_parallel), together, ranks,
-      together, below > 0 ? fmt::format("{} or ", below) : "", below + together, degrees_that_fit(parallel, ranks));
+      "{}: {} ranks compute the same samples, but the job has {}, not a multiple of {}: start {}{} ranks, or set {} (qft plan "
+      "lists the degrees that the model allows)",
+      fmt::join(values, " and "), together, count_noun(ranks, "rank"), together, below > 0 ? fmt::format("{} or ", below) : "",
+      below + together, degrees_that_fit(parallel, ranks));
 }
 
 void RunConfig::check_world(int ranks) const {

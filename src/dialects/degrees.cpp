@@ -2,24 +2,12 @@
 
 #include "qft/core/error.h"
 
-#include <algorithm>
+#include <string>
 
-#include "foreign_table.h"
 #include "setting_values.h"
 
 namespace qft::dialects {
 namespace {
-
-// True for a key of another inference engine.
-bool names_engine(const Setting& setting) {
-  for (const char* beginning : {"vllm_", "sglang_", "lmdeploy_"})
-    if (setting.key.starts_with(beginning)) return true;
-  for (const char* name : {"gpu_memory_utilization", "max_num_seqs", "enforce_eager", "limit_mm_per_prompt"})
-    if (setting.key == name) return true;
-  if (setting.key != "infer_backend") return false;
-  const std::string word = word_of(setting.value);
-  return word == "vllm" || word == "sglang" || word == "lmdeploy";
-}
 
 void read_accelerate(const std::vector<Setting>& settings, Degrees& out) {
   const Setting* replicate = latest_value(settings, "parallelism_config.dp_replicate_size");
@@ -33,6 +21,16 @@ void read_accelerate(const std::vector<Setting>& settings, Degrees& out) {
 
 }  // namespace
 
+bool names_engine(const Setting& setting) {
+  for (const char* beginning : {"vllm_", "sglang_", "lmdeploy_"})
+    if (setting.key.starts_with(beginning)) return true;
+  for (const char* name : {"gpu_memory_utilization", "max_num_seqs", "enforce_eager", "limit_mm_per_prompt"})
+    if (setting.key == name) return true;
+  if (setting.key != "infer_backend") return false;
+  const std::string word = word_of(setting.value);
+  return word == "vllm" || word == "sglang" || word == "lmdeploy";
+}
+
 std::int64_t degree_of(const Value& value, const std::string& where) {
   constexpr std::int64_t kMost = 1 << 20;
   const auto degree = as_int(value);
@@ -44,12 +42,6 @@ std::int64_t degree_of(const Value& value, const std::string& where) {
 Degrees read_degrees(const std::vector<Setting>& settings) {
   Degrees out;
   read_accelerate(settings, out);
-  const Setting* tensor = latest_value(settings, "tensor_parallel_size");
-  if (tensor == nullptr) return out;
-  if (std::ranges::any_of(settings, names_engine))
-    out.unused.emplace_back(tensor, kEngine);
-  else
-    out.settings.push_back(as(*tensor, "tensor_parallel", tensor->value));
   return out;
 }
 

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "config_names.h"
@@ -13,15 +11,16 @@ namespace qft::dialects {
 
 /// The result of reading these keys.
 struct Degrees {
-  std::vector<Setting> settings;                                    // with qft's keys
-  std::vector<WorldClaim> claims;                                   // data ranks that a key gives
-  std::vector<std::pair<const Setting*, std::string_view>> unused;  // keys without effect, each with its reason
+  std::vector<Setting> settings;   // with qft's keys
+  std::vector<WorldClaim> claims;  // data ranks that a key gives
 };
 
-/// Reads tensor_parallel_size (which has no effect if the run has keys of another inference engine), and accelerate's
-/// dp_replicate_size and dp_shard_size: their product must be the number of data ranks, and both together are hsdp. `settings`:
-/// after split_sections(); the result refers to them. Throws ConfigError for a degree that is not an integer of at least 1.
+/// Reads accelerate's dp_replicate_size and dp_shard_size: their product must be the number of data ranks, and both together are
+/// hsdp. `settings`: after split_sections(). Throws ConfigError for a degree that is not an integer of at least 1.
 Degrees read_degrees(const std::vector<Setting>& settings);
+
+/// True for a key of another inference engine, beside which tensor_parallel_size is that engine's.
+bool names_engine(const Setting& setting);
 
 /// Returns a degree that `where` gives. Throws ConfigError unless it is an integer from 1 to 2^20.
 std::int64_t degree_of(const Value& value, const std::string& where);

@@ -58,7 +58,11 @@ std::string describe_foreign(const ForeignKey& key) {
     return fmt::format("{} sets keys depending on its value: {}\n  qft refuses any other value: {}\n", head, cases_of(*row),
                        row->otherwise);
   if (const auto* row = key.as<Either>()) return fmt::format("{} has two meanings: {}\n", head, row->meanings);
-  if (const auto* row = key.as<NoEffect>()) return fmt::format("{} has no effect in qft: {}\n", head, row->reason);
+  if (const auto* row = key.as<NoEffect>())
+    return fmt::format("{} has no effect in qft: {}\n{}", head, row->reason,
+                       row->values.size() == 0 ? ""
+                                               : fmt::format("  qft refuses values other than {}: {}\n",
+                                                             fmt::join(row->values, "|"), row->otherwise));
   if (const auto* row = key.as<Refused>())
     return fmt::format("qft refuses {}: {}\n{}", head, row->reason,
                        row->harmless.size() == 0
@@ -69,6 +73,16 @@ std::string describe_foreign(const ForeignKey& key) {
   if (key.is<DataRanks>())
     return fmt::format("{} must equal the number of data ranks: ranks / (tensor_parallel x context_parallel)\n", head);
   return fmt::format("{} works together with other keys of its tool\n", head);
+}
+
+/// True if the key's value is also the value of qft's key `own`.
+bool gives(const ForeignKey& key, std::string_view own) {
+  if (key.as<Renamed>() != nullptr) return key.own() == own;
+  const auto* row = key.as<Converted>();
+  return row != nullptr && std::ranges::any_of(row->cases, [&](const Case& c) {
+           return std::ranges::any_of(
+               c.sets, [&](const Assignment& set) { return set.key == own && set.value == std::string_view("*"); });
+         });
 }
 
 bool has_key(const std::vector<Setting>& settings, std::string_view key) {
@@ -150,9 +164,10 @@ class AllDialects final : public config::Dialects {
   std::vector<std::string_view> names_of(std::string_view own) const override {
     std::vector<std::string_view> names;
     for (const ForeignKey& key : foreign_keys())
-      if (key.as<Renamed>() != nullptr && key.own() == own && key.name != own) names.push_back(key.name);
+      if (gives(key, own) && key.name != own) names.push_back(key.name);
     return names;
   }
+  std::vector<std::string> launcher_names_of(std::string_view own) const override { return dialects::launcher_names_of(own); }
   std::string describe(std::string_view name) const override { return describe_foreign(*find_foreign(name)); }
   Translation translate(std::vector<Setting> settings, Purpose purpose) const override {
     return dialects::translate(std::move(settings), purpose);

@@ -130,7 +130,7 @@ constexpr Converted kCoreConverted[] = {
 };
 
 constexpr NoEffect kCoreNoEffect[] = {
-    {{"sequence_parallel"}, "tensor ranks always share the rows between matrices, with the same result", {"null"}},
+    {{"sequence_parallel"}, kRowsShared, {"null"}, kFlags, kSequenceDegree},
     {{"recompute_method", "recompute_num_layers", "recompute_modules", "moe_layer_recompute"},
      "qft recomputes one layer at a time, with the same results",
      {"null", "false"}},

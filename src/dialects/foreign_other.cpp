@@ -62,9 +62,13 @@ constexpr Renamed kOtherRenamed[] = {
     {{"eval_interval"}, "eval_steps"},
     {{"adam_eps"}, "adam_epsilon"},
     // Several ranks for each matrix or sequence.
-    {{"tp", "tensor_parallel_degree", "parallel.tp", "parallel.tensor"}, "tensor_parallel", {}, Null::sets_nothing},
-    {{"context_parallel_size", "context_parallel_degree", "cp", "cp_size", "ulysses_degree", "ulysses_size",
-      "ulysses_sequence_parallel_size", "sequence_parallel_size", "sequence_parallel_degree", "parallel.cp", "parallel.context"},
+    {{"tp", "tensor_parallel_size", "tensor_parallel_degree", "tp_degree", "parallel.tp", "parallel.tensor"},
+     "tensor_parallel",
+     {},
+     Null::sets_nothing},
+    {{"context_parallel_size", "context_parallel_degree", "cp", "cp_size", "cp_degree", "sp_size", "ulysses_degree",
+      "ulysses_size", "ulysses_sequence_parallel_size", "sequence_parallel_size", "sequence_parallel_degree", "parallel.cp",
+      "parallel.context"},
      "context_parallel",
      {},
      Null::sets_nothing},
@@ -145,6 +149,9 @@ constexpr Converted kOtherConverted[] = {
       {{"3"}, {{"strategy", "zero3"}}},
       {{"null"}, {}}},
      "allowed are 0, 1, 2 and 3"},
+    {{"cp_mode"},
+     {{{"null", "ulysses"}, {}}},
+     "only ulysses is implemented: context ranks exchange the heads of attention; ring attention is not supported yet"},
     // In transformers and DeepSpeed 0 is the default, and in accelerate 1, which leaves the other of these keys in force.
     {{"tp_size", "deepspeed_autotp_size", "parallelism_config.tp_size"},
      {{{"null", "0"}, {}}, {{"*"}, {{"tensor_parallel", "*"}}}},
@@ -292,6 +299,12 @@ constexpr NoEffect kOtherNoEffect[] = {
     {{"nproc_per_node", "nnodes", "node_rank", "num_nodes", "devices", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "max_restarts",
       "standalone", "hostfile", "include", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "multi_gpu"},
      "mpirun or srun places the ranks"},
+    {{"sp"},
+     kRowsShared,
+     {"null"},
+     kFlags,
+     "a number has two meanings: ranks that share each sequence by attention's heads (write context_parallel), or Megatron's "
+     "sequence parallelism, which goes with tensor parallelism (write tensor_parallel)"},
     {{"use_mcore", "use_packed_sequences"}, "sequences lie end to end, and ranks share a model without Megatron Core", kOff},
     {{"parallelism_config.cp_backend", "parallelism_config.cp_handler", "parallelism_config.cp_comm_strategy",
       "parallelism_config.sp_backend", "parallelism_config.sp_handler"},
@@ -351,16 +364,16 @@ constexpr Refused kOtherRefused[] = {
     {{"logprobs", "top_logprobs"}, "qft eval writes log-probabilities: set predict_logprobs: FILE", {"null", "false"}},
 };
 
-constexpr ForeignTables kTablesOther = {.renamed = kOtherRenamed,
-                                        .converted = kOtherConverted,
-                                        .either = kOtherEither,
-                                        .combined = {"max_epochs", "min_lr", "tensor_parallel_size",
-                                                     "parallelism_config.dp_replicate_size", "parallelism_config.dp_shard_size"},
-                                        .sections = {"parallel", "parallelism_config"},
-                                        .ranks = {"num_gpus", "num_processes"},
-                                        .data_ranks = {"parallel.dp", "parallel.data"},
-                                        .no_effect = kOtherNoEffect,
-                                        .refused = kOtherRefused};
+constexpr ForeignTables kTablesOther = {
+    .renamed = kOtherRenamed,
+    .converted = kOtherConverted,
+    .either = kOtherEither,
+    .combined = {"max_epochs", "min_lr", "parallelism_config.dp_replicate_size", "parallelism_config.dp_shard_size"},
+    .sections = {"parallel", "parallelism_config"},
+    .ranks = {"num_gpus", "num_processes"},
+    .data_ranks = {"parallel.dp", "parallel.data"},
+    .no_effect = kOtherNoEffect,
+    .refused = kOtherRefused};
 
 }  // namespace
 

@@ -51,6 +51,11 @@ constexpr std::string_view kStages =
     "splits weights, gradients and optimizer state";
 constexpr std::string_view kExpertRanks =
     "expert parallelism is not implemented: remove the key; strategy: zero3 splits the experts' weights over ranks";
+constexpr std::string_view kRowsShared = "tensor ranks always share the rows between matrices, with the same result";
+constexpr Names kFlags = {"true", "false", "0", "1"};
+constexpr std::string_view kSequenceDegree =
+    "true and false are Megatron's, where it goes with tensor parallelism; for a number of ranks that share each sequence write "
+    "context_parallel (or sequence_parallel_size)";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
 const ForeignTables& llama_factory_tables();  // also the keys of transformers' TrainingArguments

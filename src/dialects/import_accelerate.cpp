@@ -27,8 +27,8 @@ constexpr NoEffect kAccelerateNoEffect[] = {
       "tpu_vm", "tpu_env"},
      kLaunch},
     {{"debug", "use_parallelism_config", "downcast_bf16", "dynamo_backend", "dynamo_config.*", "fp8_config.*", "ipex_config.*"},
-     "it concerns accelerate's own machinery"},
-    {{"deepspeed_config.*"}, "it concerns DeepSpeed's own machinery"},
+     "they concern accelerate's own machinery"},
+    {{"deepspeed_config.*"}, "they concern DeepSpeed's own machinery"},
 };
 
 constexpr Refused kAccelerateRefused[] = {
@@ -38,6 +38,7 @@ constexpr Refused kAccelerateRefused[] = {
 };
 
 constexpr ImportTables kAccelerateKeys = {
+    .file = "accelerate",
     .matches = kAccelerateMatches,
     .collect = {"distributed_type", "mixed_precision", "deepspeed_config.deepspeed_config_file", "deepspeed_config.zero_stage",
                 "deepspeed_config.offload_optimizer_device", "deepspeed_config.offload_param_device"},
@@ -45,14 +46,24 @@ constexpr ImportTables kAccelerateKeys = {
     .no_effect = kAccelerateNoEffect,
     .refused = kAccelerateRefused};
 
+constexpr std::initializer_list<Word> kOneIsNone = {{"1", "null"}};  // accelerate's default
+
 // Keys of parallelism_config, without this prefix.
+constexpr Renamed kParallelismMatches[] = {
+    {{"tp_size"}, "tensor_parallel", kOneIsNone},
+    {{"cp_size", "sp_size"}, "context_parallel", kOneIsNone},
+};
+
 constexpr NoEffect kParallelismNoEffect[] = {
     {{"cp_backend", "cp_handler", "cp_comm_strategy", "sp_backend", "sp_handler", "sp_seq_length", "sp_seq_length_is_variable",
       "sp_attn_implementation"},
      "context ranks exchange the heads of attention, with the same result"},
 };
 
-constexpr ImportTables kParallelismKeys = {.collect = {"tp_size", "cp_size", "sp_size", "dp_replicate_size", "dp_shard_size"},
+constexpr ImportTables kParallelismKeys = {.file = "accelerate",
+                                           .section = "parallelism_config.",
+                                           .matches = kParallelismMatches,
+                                           .collect = {"dp_replicate_size", "dp_shard_size"},
                                            .no_effect = kParallelismNoEffect};
 
 // Keys of fsdp_config. accelerate writes them with the prefix "fsdp_", transformers without it.
@@ -89,12 +100,9 @@ Value without_prefix(const Value& section, std::string_view prefix = "fsdp_") {
   return bare;
 }
 
-// Sets the degrees. Returns the ranks that share a copy if the data ranks are groups of them, else nullptr.
+// Compares the data ranks. Returns the ranks that share a copy if the data ranks are groups of them, else nullptr.
 const Leaf* match_parallelism(RunConfig& config, const Leaves& leaves) {
   const Leaf *replicate = find(leaves, "dp_replicate_size"), *shard = find(leaves, "dp_shard_size");
-  for (const auto& [path, key] :
-       {std::pair{"tp_size", "tensor_parallel"}, {"cp_size", "context_parallel"}, {"sp_size", "context_parallel"}})
-    if (const Leaf* leaf = find(leaves, path); degree_of(leaf) > 1) match_key(config, key, leaf->value, *leaf);
   if (replicate == nullptr && shard == nullptr) return nullptr;
   config.world_claims.push_back(data_ranks_claim(replicate, shard));
   return degree_of(replicate) > 1 && degree_of(shard) > 1 ? shard : nullptr;
@@ -273,6 +281,14 @@ void import_accelerate(RunConfig& config, const std::string& file) {
   } else {
     fail_config("{}: expected one of NO, MULTI_GPU, MULTI_CPU, FSDP, DEEPSPEED, got {}", type->where, describe(type->value));
   }
+}
+
+const ImportTables& accelerate_keys() {
+  return kAccelerateKeys;
+}
+
+const ImportTables& parallelism_keys() {
+  return kParallelismKeys;
 }
 
 void import_fsdp(RunConfig& config) {

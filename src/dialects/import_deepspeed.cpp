@@ -13,6 +13,8 @@
 namespace qft::dialects {
 namespace {
 
+constexpr std::initializer_list<Word> kZeroIsNone = {{"0", "null"}};  // DeepSpeed's default
+
 constexpr Renamed kDeepspeedMatches[] = {
     {{"train_micro_batch_size_per_gpu"}, "per_device_train_batch_size"},
     {{"gradient_accumulation_steps"}, "gradient_accumulation_steps"},
@@ -30,15 +32,23 @@ constexpr Renamed kDeepspeedMatches[] = {
     {{"optimizer.params.eps"}, "adam_epsilon"},
     {{"scheduler.params.warmup_max_lr"}, "learning_rate"},
     {{"scheduler.params.warmup_num_steps"}, "warmup_steps"},
+    {{"tensor_parallel.autotp_size"}, "tensor_parallel", kZeroIsNone},
+    {{"sequence_parallel_size"}, "context_parallel", kZeroIsNone},
 };
+
+constexpr std::string_view kDeepspeedsOwn = "they concern DeepSpeed's own machinery";
 
 constexpr NoEffect kDeepspeedNoEffect[] = {
     {{"zero_optimization.*"}, "qft has its own communication and memory management"},
     {{"fp16.*"}, "weights and compute are fp16; masters and gradients are fp32"},
     {{"bf16.*", "bfloat16.*"}, "masters are kept and gradients reduced in fp32"},
     {{"optimizer.params.torch_adam", "optimizer.legacy_fusion"}, "qft has its own optimizers"},
-    {{"zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "gradient_predivide_factor"},
-     "it concerns DeepSpeed's own machinery"},
+    {{"zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "gradient_predivide_factor"}, kDeepspeedsOwn},
+    {{"tensor_parallel.tp_overlap_comm", "tensor_parallel.vocab_parallel_lm_head", "tensor_parallel.vocab_parallel_ce_backend",
+      "tensor_parallel.keep_module_on_host", "tensor_parallel.preset_model", "tensor_parallel.tensor_parallel.tp_grain_size",
+      "tensor_parallel.tp.tp_grain_size"},
+     "qft cuts matrices at heads and columns by itself, with its own exchanges"},
+    {{"tensor_parallel.dtype"}, "bf16, fp16 and compute_dtype decide the types"},
     {{"steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown", "comms_config.*", "comms_logger.*",
       "monitor_config.*", "tensorboard.*", "wandb.*", "csv_monitor.*", "comet.*", "flops_profiler.*"},
      "the log and trainer_log.jsonl contain this information"},
@@ -46,7 +56,6 @@ constexpr NoEffect kDeepspeedNoEffect[] = {
       "activation_checkpointing.*",
       "checkpoint.*",
       "compile.*",
-      "tensor_parallel.*",
       "data_types.*",
       "amp.*",
       "torch_autocast.*",
@@ -63,7 +72,7 @@ constexpr NoEffect kDeepspeedNoEffect[] = {
       "nebula.*",
       "seq_parallel_communication_data_type",
       "graph_harvesting"},
-     "it concerns DeepSpeed's own machinery"},
+     kDeepspeedsOwn},
     {{"_comment"}, "it is a comment"},
 };
 
@@ -90,15 +99,25 @@ constexpr Refused kDeepspeedRefused[] = {
      "it is not implemented: remove the section",
      {"false"}},
     {{"zero_optimization.offload_optimizer.ratio"}, "offloading a part is not implemented", {"1", "1.0"}},
+    {{"tensor_parallel.partition_config.*", "tensor_parallel.injection_policy_tuple"},
+     "qft decides itself where matrices are cut: remove the key"},
+    {{"tensor_parallel.replace_with_kernel_inject", "tensor_parallel.kernel_inject"},
+     "qft has its own kernels: remove the key",
+     {"false"}},
+    {{"tensor_parallel.tensor_parallel.tp_size", "tensor_parallel.tp.tp_size", "tensor_parallel.tp_size"},
+     "the degree of training is tensor_parallel.autotp_size: write it there",
+     {"1"}},
+    {{"tensor_parallel.enabled"}, "remove the section to train without it", {"true"}},
     {{"fp16.fp16_master_weights_and_grads"}, "masters are kept and gradients reduced in fp32", {"false"}},
 };
 
 constexpr ImportTables kDeepspeedKeys = {
+    .file = "DeepSpeed",
     .matches = kDeepspeedMatches,
-    .collect = {"tensor_parallel.autotp_size", "sequence_parallel_size", "optimizer.type", "optimizer.params.betas",
-                "zero_optimization.stage", "activation_checkpointing.cpu_checkpointing",
-                "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device", "scheduler.type",
-                "scheduler.params.warmup_type", "scheduler.params.total_num_steps"},
+    .collect = {"optimizer.type", "optimizer.params.betas", "zero_optimization.stage",
+                "activation_checkpointing.cpu_checkpointing", "zero_optimization.offload_optimizer.device",
+                "zero_optimization.offload_param.device", "scheduler.type", "scheduler.params.warmup_type",
+                "scheduler.params.total_num_steps"},
     .batch = {"train_batch_size"},
     .no_effect = kDeepspeedNoEffect,
     .refused = kDeepspeedRefused};
@@ -119,11 +138,6 @@ nlohmann::json document_of(const NamedConfig& named) {
   if (named.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
   if (named.offload_param) zero["offload_param"] = {{"device", "cpu"}};
   return {{"zero_optimization", zero}};
-}
-
-// 0 is DeepSpeed's default.
-void match_degree(RunConfig& config, std::string_view key, const Leaf& leaf) {
-  if (as_int(leaf.value) != 0) match_key(config, key, leaf.value, leaf);
 }
 
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
@@ -209,8 +223,6 @@ void import_deepspeed(RunConfig& config, const Value& document, std::string_view
   const auto leaves = import_keys(config, document, file, inlined, kDeepspeedKeys);
   match_scheduler(config, leaves, document);
   for (const auto& [path, leaf] : leaves) {
-    if (path == "tensor_parallel.autotp_size") match_degree(config, "tensor_parallel", leaf);
-    if (path == "sequence_parallel_size") match_degree(config, "context_parallel", leaf);
     if (path == "optimizer.type") match_optimizer(config, leaf);
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);
@@ -219,6 +231,10 @@ void import_deepspeed(RunConfig& config, const Value& document, std::string_view
       match_key(config, "offload_activations", plain("cpu"), leaf);
     if (path == "zero_optimization.offload_param.device") match_key(config, "offload_param", leaf.value, leaf);
   }
+}
+
+const ImportTables& deepspeed_keys() {
+  return kDeepspeedKeys;
 }
 
 void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::string_view where) {

@@ -22,12 +22,13 @@ struct ImportKey {
   std::string_view pattern;
   std::string_view key_or_reason = {};
   Names harmless = {};
+  std::initializer_list<Word> words = {};  // matches: values with another name here
 };
 
 std::vector<ImportKey> keys_of(const ImportTables& tables) {
   std::vector<ImportKey> keys;
   for (const Renamed& row : tables.matches)
-    for (const char* name : row.names) keys.push_back({Role::matches, name, row.key});
+    for (const char* name : row.names) keys.push_back({Role::matches, name, row.key, {}, row.words});
   for (const char* name : tables.collect) keys.push_back({Role::collect, name});
   for (const char* name : tables.batch) keys.push_back({Role::batch, name});
   for (const char* name : tables.ranks) keys.push_back({Role::ranks, name});
@@ -81,6 +82,13 @@ bool is_nothing(const Value& value) {
 
 bool is_auto(const Value& value) {
   return value.kind == Value::Kind::scalar && value.text == "auto";
+}
+
+// True if the value leaves the run file's key as it is, as the tool's default does.
+bool sets_nothing(const ImportKey& key, const Value& value) {
+  return std::ranges::any_of(key.words, [&](const Word& w) {
+    return value.kind == Value::Kind::scalar && w.theirs == value.text && w.ours == std::string_view("null");
+  });
 }
 
 [[noreturn]] void fail_unknown(const Leaf& leaf, const std::vector<ImportKey>& keys) {
@@ -154,7 +162,8 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     const ImportKey* row = find_key(keys, leaf.path);
     if (row == nullptr) fail_unknown(leaf, keys);
     const bool is_set = !is_auto(leaf.value) && leaf.value.kind != Value::Kind::null;
-    if (row->role == Role::matches && is_set) match_key(config, row->key_or_reason, leaf.value, leaf);
+    if (row->role == Role::matches && is_set && !sets_nothing(*row, leaf.value))
+      match_key(config, row->key_or_reason, leaf.value, leaf);
     if (row->role == Role::batch && is_set) add_claim(config, WorldClaim::Kind::global_batch, leaf);
     if (row->role == Role::ranks && is_set) add_claim(config, WorldClaim::Kind::ranks, leaf);
     if (row->role == Role::collect && is_set) collected[leaf.path] = leaf;
@@ -168,6 +177,15 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     config.notes.push_back(fmt::format("{}: keys without effect in qft: {}: {}", file, paths, reason));
   }
   return collected;
+}
+
+std::vector<std::string> launcher_names_of(std::string_view own) {
+  std::vector<std::string> names;
+  for (const ImportTables* tables : {&deepspeed_keys(), &accelerate_keys(), &parallelism_keys()})
+    for (const Renamed& row : tables->matches)
+      for (const char* name : row.names)
+        if (row.key == own) names.push_back(fmt::format("{}{} ({})", tables->section, name, tables->file));
+  return names;
 }
 
 void import_launchers(RunConfig& config) {

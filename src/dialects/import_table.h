@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config_names.h"
 #include "key_rows.h"
@@ -13,6 +14,8 @@ namespace qft::dialects {
 
 /// The keys of such a file by their meaning. Dots separate nested keys. "name.*" matches all keys below `name` that have no row.
 struct ImportTables {
+  std::string_view file = {};             // the tool whose file it is, for help
+  std::string_view section = {};          // the keys' section in this file
   std::span<const Renamed> matches = {};  // mean a key of the run file: must agree with it, or set it if it is not given
   Names collect = {};                     // the importer interprets them after reading all keys
   Names batch = {};                       // samples in a global batch: checked when the number of ranks is known
@@ -52,6 +55,14 @@ Value plain(std::string_view text);
 
 /// Imports the configurations that deepspeed, fsdp, fsdp_config and accelerate_config name. Reads files.
 void import_launchers(RunConfig& config);
+
+/// The tables by which these files are read.
+const ImportTables& deepspeed_keys();
+const ImportTables& accelerate_keys();
+const ImportTables& parallelism_keys();
+
+/// Returns the names that keys of launchers' files have for the run file's key `own`: "optimizer.params.lr (DeepSpeed)".
+std::vector<std::string> launcher_names_of(std::string_view own);
 
 /// Imports one DeepSpeed document. import_keys() explains the arguments.
 void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined);

@@ -61,6 +61,8 @@ struct NoEffect {
   Names names;
   std::string_view reason;
   Names harmless = {};
+  Names values = {};                ///< the values without effect, others are refused; empty: all
+  std::string_view otherwise = {};  ///< why they are refused
 };
 
 /// Keys with which qft would give another result than asked for: the reason and the remedy. Values in `harmless` change nothing.

@@ -33,6 +33,11 @@ class Reader {
  public:
   explicit Reader(const std::vector<Setting>& settings) : settings_(settings) {
     out_.used = dialect_of(settings) == Dialect::llama_factory_v1;
+    const auto first = std::ranges::find_if(settings, [](const Setting& setting) {
+      const ForeignKey* foreign = find_foreign(setting.key);
+      return foreign != nullptr && foreign->tool == ForeignKey::Tool::llama_factory_v1;
+    });
+    if (first != settings.end()) out_.key = first->where;
   }
 
   V1Sections run() && {

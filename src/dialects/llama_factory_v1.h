@@ -35,6 +35,7 @@ std::span<const Translation::Default> v1_defaults();
 /// The result of reading the keys of version 1.
 struct V1Sections {
   bool used = false;              // true if there are keys of version 1
+  std::string key;                // the first of them
   std::vector<Setting> settings;  // with qft's keys
   std::vector<Translation::Default> defaults;
   std::vector<std::string> notes;

@@ -73,9 +73,9 @@ class Translator {
         swift_(dialect_of(settings) == Dialect::swift || megatron_.used) {
     out_.notes = std::move(megatron_.used ? megatron_.notes : v1_.notes);
     out_.defaults = std::move(megatron_.used ? megatron_.defaults : v1_.defaults);
-    out_.defaults_reason = megatron_.used
-                               ? "this run has keys of Megatron, so its defaults apply"
-                               : "this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply";
+    out_.defaults_reason =
+        megatron_.used ? "this run has keys of Megatron, so its defaults apply"
+                       : fmt::format("{} is a key of LLaMA-Factory's version 1, so that version's defaults apply", v1_.key);
     out_.claims = std::move(megatron_.claims);
   }
 
@@ -95,7 +95,6 @@ class Translator {
     for (auto* more : {&v1_.settings, &megatron_.settings, &degrees.settings})
       for (Setting& setting : *more) out_.settings.push_back(std::move(setting));
     out_.claims.insert(out_.claims.end(), degrees.claims.begin(), degrees.claims.end());
-    unused_.insert(unused_.end(), degrees.unused.begin(), degrees.unused.end());
     evaluate_as_swift();
     hold_out_as_swift();
     order_as_swift();
@@ -131,20 +130,21 @@ class Translator {
     if (const auto* row = key.as<Either>()) return choose(setting, *row);
     if (key.is<Ranks>()) return claim(setting, WorldClaim::Kind::ranks);
     if (key.is<DataRanks>()) return claim(setting, WorldClaim::Kind::data_ranks);
-    if (const auto* row = key.as<NoEffect>(); row != nullptr && !is_harmless(row->harmless, setting.value))
+    if (const auto* row = key.as<NoEffect>(); row != nullptr && !is_harmless(row->harmless, setting.value)) {
+      if (row->values.size() > 0 && !is_harmless(row->values, setting.value)) refuse(setting, row->otherwise);
       unused_.push_back({&setting, row->reason});
+    }
     const auto* row = key.as<Refused>();
     if (row == nullptr || is_harmless(row->harmless, setting.value)) return;
     // An export reads and writes whole files.
     if (purpose_ == Purpose::export_model && key.tool == ForeignKey::Tool::megatron_core)
       return unused_.emplace_back(&setting, "an export runs as one rank"), void();
-    if (row->methods.size() == 0) refuse(setting, *row);
+    if (row->methods.size() == 0) refuse(setting, row->reason);
     of_methods_.push_back({&setting, row});
   }
 
-  [[noreturn]] static void refuse(const Setting& setting, const Refused& row) {
-    fail_config("{}: {} is refused: {}", setting.where, setting.key.ends_with("_token") ? "it" : describe(setting.value),
-                row.reason);
+  [[noreturn]] static void refuse(const Setting& setting, std::string_view reason) {
+    fail_config("{}: {} is refused: {}", setting.where, setting.key.ends_with("_token") ? "it" : describe(setting.value), reason);
   }
 
   // Refuses keys of a method or an optimizer if the run has it; in other runs they have no effect.
@@ -153,7 +153,7 @@ class Translator {
       const bool chosen = std::ranges::any_of(out_.settings, [&](const Setting& s) {
         return (s.key == "finetuning_type" || s.key == "optim") && is_harmless(row->methods, s.value);
       });
-      if (chosen) refuse(*setting, *row);
+      if (chosen) refuse(*setting, row->reason);
       unused_.push_back({setting, "the run does not use its method"});
     }
   }
@@ -161,10 +161,23 @@ class Translator {
   void rename(const Setting& setting, const Renamed& row) {
     if (purpose_ == Purpose::export_model && matches_export_format(setting, row.key)) return;
     if (row.null == Null::sets_nothing && word_of(setting.value) == "null") return;
+    if (setting.key == "tensor_parallel_size" && is_of_engine(setting)) return;
     if (megatron_.used && setting.key == "optimizer") return choose_optimizer(setting);
     // For an export, ms-swift's quant_bits is the format to write.
     const bool written = purpose_ == Purpose::export_model && setting.key == "quant_bits";
     out_.settings.push_back(as(setting, written ? "export_quantization_bit" : row.key, with_words(setting.value, row.words)));
+  }
+
+  // True beside a key of another inference engine, which the degree then belongs to. Notes that.
+  bool is_of_engine(const Setting& degree) {
+    const auto engine = std::ranges::find_if(settings_, names_engine);
+    if (engine == settings_.end()) return false;
+    if (as_int(degree.value) != 1)
+      out_.notes.push_back(fmt::format(
+          "{} has no effect in qft: beside {} it is a degree of that inference engine; for ranks of qft that share each matrix "
+          "write tensor_parallel: {}",
+          degree.where, engine->where, word_of(degree.value)));
+    return true;
   }
 
   // Megatron's names; its adam decouples weight decay.

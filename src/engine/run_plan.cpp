@@ -1,6 +1,7 @@
 #include "qft/engine/run_plan.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/config/bound_field.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -11,6 +12,7 @@
 #include "qft/engine/precision.h"
 #include "qft/engine/reference.h"
 #include "qft/model/classifier.h"
+#include "qft/model/degree_error.h"
 #include "qft/model/load.h"
 #include "qft/model/merge.h"
 #include "qft/model/pissa.h"
@@ -20,6 +22,7 @@
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -181,6 +184,15 @@ model::WeightStorage storage_of(const config::RunConfig& config, const ModelSour
   return model::weight_storage_of(*model.stored, source.has_weights() ? &source.files() : nullptr);
 }
 
+/// Calls `build`. If the model does not allow a degree, says where the run file has it.
+model::ModelSpec with_places(const config::RunConfig& config, const std::function<model::ModelSpec()>& build) {
+  try {
+    return build();
+  } catch (const model::DegreeError& error) {
+    fail_config("{}: {}", config::at_key(config, error.key()), error.reason());
+  }
+}
+
 /// Returns the spec of the run's model: with a sequence head in stages rm and seq_cls, and with the adapter of `source` or,
 /// without one, of the run file. Opens weight files only for quantised models. Throws ConfigError if run file and model do not
 /// fit.
@@ -196,9 +208,11 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   require_modules(config, source);
   if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
-  model::ModelSpec spec = model::ModelSpec::build(
-      architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
-      freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, shares.tensor, shares.context);
+  model::ModelSpec spec = with_places(config, [&] {
+    return model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
+                                   freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{}, shares.tensor,
+                                   shares.context);
+  });
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
   return spec;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "ending.h"
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -199,6 +200,7 @@ int run_main(int argc, char** argv, const std::function<int(comm::Session&, std:
   Watchdog::current().set({});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = run_guarded([&] { return body(*session, arguments); });
+  expect_end();
   if (!outcome.error.empty()) log::write_to_file(log::Severity::error, outcome.error);
   const int code = agree_exit_code(outcome, control);
   MPI_Comm_free(&control);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "ending.h"
+
 namespace qft::job {
 namespace {
 
@@ -17,11 +19,16 @@ constexpr std::string_view kTerminated =
     "SIGTERM: the run saves a checkpoint at the next safe point and ends. A plain mpirun that receives SIGTERM or Ctrl-C kills "
     "its ranks before that: to keep the last steps start with 'qft-run mpirun ...', or send SIGUSR1 to mpirun\n";
 
+constexpr std::string_view kInterruptedEarly =
+    "\nCtrl-C: nothing is trained yet, so the run ends without a checkpoint (exit code 75); Ctrl-C again ends it at once\n";
+constexpr std::string_view kTerminatedEarly = "SIGTERM: nothing is trained yet, so the run ends without a checkpoint\n";
+
 /// A run without anything to save ends this long after a request at the latest, even if it hangs.
 constexpr unsigned kStopTimeoutSeconds = 10;
 
 volatile std::sig_atomic_t g_signal = 0;
 volatile std::sig_atomic_t g_trains = 0;
+volatile std::sig_atomic_t g_ends = 0;
 bool g_prints = false;  ///< only one rank of a job prints
 
 void say(std::string_view text) {
@@ -42,11 +49,11 @@ void remember(int signal) {
     std::raise(SIGINT);
   }
   // mpirun and SLURM both send SIGTERM: a second one is the same request.
-  const bool again = g_signal == signal;
+  const bool again = g_signal == signal || g_ends != 0, early = g_trains == 0;
   g_signal = signal;
-  if (!again && g_trains == 0) alarm(kStopTimeoutSeconds);
-  if (!again && signal == SIGINT) say(kInterrupted);
-  if (!again && signal == SIGTERM) say(kTerminated);
+  if (!again && early) alarm(kStopTimeoutSeconds);
+  if (!again && signal == SIGINT) say(early ? kInterruptedEarly : kInterrupted);
+  if (!again && signal == SIGTERM) say(early ? kTerminatedEarly : kTerminated);
   errno = before;
 }
 
@@ -81,6 +88,10 @@ void training_has_begun() {
 void training_has_ended() {
   g_trains = 0;
   if (g_signal != 0) alarm(kStopTimeoutSeconds);
+}
+
+void expect_end() {
+  g_ends = 1;
 }
 
 int stop_requested() {

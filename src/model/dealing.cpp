@@ -1,6 +1,6 @@
 #include "dealing.h"
 
-#include "qft/core/error.h"
+#include "qft/model/degree_error.h"
 #include "qft/ops/quantized_part.h"
 
 #include <algorithm>
@@ -15,6 +15,12 @@
 namespace qft::model {
 namespace {
 
+std::string in_words(ops::Quantization kind) {
+  kind.nested = false;  // does not limit cuts
+  const std::string name = ops::describe(kind);
+  return ops::in_blocks(kind.format) ? fmt::format("{} in blocks of {} numbers", name, ops::kFourBitBlock) : name;
+}
+
 Granule granule_of(const ModelSpec& spec, int layer, const std::string& prefix, const LinearSpec& linear,
                    const WeightStorage& weight_storage) {
   Granule granule;
@@ -22,7 +28,7 @@ Granule granule_of(const ModelSpec& spec, int layer, const std::string& prefix, 
   const ops::Quantization kind = weight_storage.format_of(name);
   if (is_packed(spec, name, trains(spec, layer, path, name), kind)) {
     const auto steps = ops::part_steps(ops::QuantizedLayout::of(kind, linear.rows.whole, linear.columns.whole));
-    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, ops::describe(kind)), kind.tile_rows,
+    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, in_words(kind)), kind.tile_rows,
                std::max<std::int64_t>(1, kind.columns)};
   }
   if (linear.split == Split::rows) {
@@ -75,8 +81,13 @@ void ModelSpec::require_share(int ranks, const WeightStorage& weight_storage) co
   while (fewer > 1 && !fit(fewer)) --fewer;
   const auto most = static_cast<int>(std::max(config.num_heads, config.delta_net.key_heads));
   while (more <= most && !fit(more)) ++more;
-  fail_config("tensor_parallel: {} ranks cannot share {}: set tensor_parallel to {}{}", ranks, bad->what, fewer,
-              more <= most ? fmt::format(" or {}", more) : "");
+  // Files that are already quantised stay as they are.
+  const bool fits_unquantised =
+      !config.stored && std::ranges::all_of(shared_of(*this, {}), [ranks](const Shared& shared) { return shared.fits(ranks); });
+  throw DegreeError("tensor_parallel",
+                    fmt::format("{} ranks cannot share {}: set tensor_parallel to {}{}{}", ranks, bad->what, fewer,
+                                more <= most ? fmt::format(" or {}", more) : "",
+                                fits_unquantised ? ", or quantization_bit to 8, with which weights can be cut anywhere" : ""));
 }
 
 void ModelSpec::require_context(int ranks, int tensor_ranks, const WeightStorage& weight_storage) const {
@@ -89,8 +100,14 @@ void ModelSpec::require_context(int ranks, int tensor_ranks, const WeightStorage
       most = shared.fewest_heads(tensor_ranks);
     }
   if (fewest == nullptr) return;
-  fail_config("context_parallel: {} ranks cannot share {}{}: set context_parallel to at most {}", ranks, fewest->what,
-              tensor_ranks > 1 ? fmt::format(", of which tensor_parallel: {} gives a rank {}", tensor_ranks, most) : "", most);
+  const std::string advice = most > 1           ? fmt::format("set context_parallel to at most {}", most)
+                             : tensor_ranks > 1 ? "leave out context_parallel, or set a smaller tensor_parallel"
+                                                : "leave out context_parallel";
+  throw DegreeError(
+      "context_parallel",
+      fmt::format("{} ranks cannot share {}{}: {}", ranks, fewest->what,
+                  tensor_ranks > 1 ? fmt::format(", of which tensor_parallel: {} gives a rank {}", tensor_ranks, most) : "",
+                  advice));
 }
 
 }  // namespace qft::model

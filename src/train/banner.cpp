@@ -56,27 +56,36 @@ std::string memory_words(const plan::RunPlan& run) {
   return fmt::format("{} of {} available ({})", bytes(run.predicted()), bytes(run.process + run.available), parts);
 }
 
-/// Sizes of the quantised and the unquantised weights; empty without quantisation.
+/// Kinds and sizes of the quantised and the unquantised weights; empty without quantisation. A tensor rank's part of a matrix
+/// keeps double quantisation only if it has whole blocks of scales.
 std::string quantization_words(const model::ModelSpec& spec, const optim::Precision& precision) {
-  std::int64_t weights = 0, packed = 0, plain = 0;
+  std::int64_t weights = 0, nested = 0, packed = 0, plain = 0;
   std::vector<std::string> kinds;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params) {
       if (p.role != model::Role::base) continue;
       weights += p.is_quantized() ? p.numel : 0;
       packed += p.packed_bytes();
-      if (const std::string kind = ops::describe(p.packed.kind);
-          p.is_quantized() && std::ranges::find(kinds, kind) == kinds.end())
-        kinds.push_back(kind);
+      ops::Quantization kind = p.packed.kind;
+      nested += p.is_quantized() && kind.nested ? p.numel : 0;
+      kind.nested = false;
+      if (const std::string name = ops::describe(kind); p.is_quantized() && std::ranges::find(kinds, name) == kinds.end())
+        kinds.push_back(name);
       plain += p.is_quantized() ? 0 : p.numel;
     }
   if (packed == 0) return {};
   const auto item = static_cast<std::int64_t>(c10::elementSize(precision.compute));
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const std::string doubly = nested == 0 ? ""
+                             : nested == weights
+                                 ? " with double quantisation"
+                                 : fmt::format(", {:.0f}% of them with double quantisation",
+                                               100.0 * static_cast<double>(nested) / static_cast<double>(weights));
   return fmt::format(
-      "quantised{}: the layers' linears to {}, {} of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
-      spec.config.stored ? ", as the model's files have it" : "", fmt::join(kinds, " and "), bytes(packed), bytes(weights * item),
-      short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)), bytes(plain * item));
+      "quantised{}: the layers' linears to {}{}, {} instead of {} in {}; embedding, head, norms, biases and routers stay {}, {}",
+      spec.config.stored ? ", as the model's files have it" : "", fmt::join(kinds, " and "), doubly, bytes(packed),
+      bytes(weights * item), short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)),
+      bytes(plain * item));
 }
 
 /// "dpo (sigmoid, beta 0.1), LoRA of rank 8, alpha 16, dropout 0 on q_proj,v_proj"

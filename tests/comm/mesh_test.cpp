@@ -40,8 +40,8 @@ TEST(Degrees, AreDescribedByWhatTheyDivide) {
   EXPECT_EQ(describe({.replicate = 1}), "1 rank");
   EXPECT_EQ(describe({.replicate = 2, .shard = 4}), "8 ranks = 2 copies x 4 shards");
   EXPECT_EQ(describe({.replicate = 2, .pipeline = 8, .shard = 1, .context = 1, .tensor = 4}),
-            "64 ranks = 2 copies x 8 stages x 4 parts of a matrix; 2 data ranks");
-  EXPECT_EQ(describe({.replicate = 1, .context = 2}), "2 ranks = 2 parts of a sequence; 1 data rank");
+            "64 ranks = 2 copies x 8 stages x 4 parts of each matrix (tensor_parallel); 2 data ranks");
+  EXPECT_EQ(describe({.replicate = 1, .context = 2}), "2 ranks = 2 parts of each sequence (context_parallel); 1 data rank");
 }
 
 TEST(Mesh, NeighbouringRanksDifferInTheInnermostAxis) {

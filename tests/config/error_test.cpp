@@ -222,6 +222,7 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"deterministic: true\noffload_param: cpu\n", "exclude each other"},
       {"cuda_graphs: true\nstrategy: zero3\n", "run.yaml:2: strategy is zero3, which shards them: use ddp or zero1"},
       {"cuda_graphs: true\nlora_dropout: 0.1\n", "is 0.1, which needs a new mask in every step"},
+      {"cuda_graphs: true\nstrategy: zero3\ntensor_parallel: 2\n", "run.yaml:3: tensor_parallel is 2, so ranks exchange rows"},
       {"cuda_graphs: true\ntensor_parallel: 2\n", "run.yaml:2: tensor_parallel is 2, so ranks exchange rows inside each layer"},
       {"cuda_graphs: true\ncontext_parallel: 2\n", "remove cuda_graphs, or set context_parallel: 1"},
       {"cuda_graphs: true\noffload_optimizer: cpu\n", "exclude each other"},

@@ -18,6 +18,7 @@ std::string describe(const std::string& name) {
 TEST(Help, ExplainsAKeyOfAnyTool) {
   EXPECT_CONTAINS(describe("overwrite_cache"), "has no effect in qft: ");
   EXPECT_CONTAINS(describe("tuner_type"), "finetuning_type: ");
+  EXPECT_CONTAINS(describe("weight_decay"), "in files optimizer.params.weight_decay (DeepSpeed) of launchers");
   EXPECT_CONTAINS(describe("lora_rank"), "also     peft_config.r, lora_r, lora_dim, r of other tools");
   EXPECT_CONTAINS(error_of([] { describe("lora_rnak"); }), "there is no key 'lora_rnak': did you mean 'lora_rank'?");
   for (const char* list : {"foreign_key_names.txt", "swift_key_names.txt", "megatron_key_names.txt"}) {

@@ -210,8 +210,7 @@ TEST_F(Import, ReadsAccelerateFilesOfPlainDataParallelism) {
     const RunConfig c = accelerate(accelerate_yaml(type));
     EXPECT_EQ(c.parallel.strategy, "ddp") << type;
     EXPECT_NO_THROW(c.check_world(2));
-    EXPECT_CONTAINS(error_of([&] { c.check_world(3); }),
-                    "num_processes is 2, but the job has 3 rank(s): start with mpirun -np 2");
+    EXPECT_CONTAINS(error_of([&] { c.check_world(3); }), "num_processes is 2, but the job has 3 ranks: start with mpirun -np 2");
   }
   EXPECT_TRUE(accelerate(accelerate_yaml("NO"), "").training.bf16) << "set where the run file is silent";
   EXPECT_CONTAINS(accelerate_error(accelerate_yaml("MULTI_GPU"), "bf16: false\n"), "mixed_precision asks for bf16 true");

@@ -106,8 +106,9 @@ TEST(LlamaFactoryV1, DefaultsAreVersionOnes) {
   EXPECT_EQ(c.training.save_strategy, "no");
   EXPECT_TRUE(c.training.bf16 && c.training.dataloader_drop_last);
   EXPECT_EQ(c.data.enable_thinking, false);
-  EXPECT_CONTAINS(notes_of(c),
-                  "so that version's defaults apply: finetuning_type: full, weight_decay: 0.01, learning_rate: 1e-4");
+  EXPECT_CONTAINS(
+      notes_of(c),
+      " is a key of LLaMA-Factory's version 1, so that version's defaults apply: finetuning_type: full, weight_decay: 0.01, learning_rate: 1e-4");
   EXPECT_FALSE(c.is_given("learning_rate"));
   const RunConfig lora = load_v1("peft_config: {name: lora, r: 64}\n");
   EXPECT_EQ(lora.finetuning.lora_alpha, 16);

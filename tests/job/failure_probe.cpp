@@ -3,6 +3,7 @@
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/job/run_main.h"
+#include "qft/job/stop_signal.h"
 #include "qft/job/watchdog.h"
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 int main(int argc, char** argv) {
@@ -93,6 +95,20 @@ int main(int argc, char** argv) {
         if (ends > 0) break;
       }
       if (const auto reason = comm::broadcast_string(world, activity::end_reason()); !reason.empty()) fail("{}", reason);
+    }
+    if (way == "asked to stop at the start") {
+      job::catch_stop_signals();
+      std::raise(SIGTERM);
+      return static_cast<int>(kExitRequeue);
+    }
+    if (way == "asked to stop after an error") {
+      job::catch_stop_signals();
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        kill(getpid(), SIGTERM);
+      }).detach();
+      if (session.rank() == 0) fail_config("only here");
+      world.barrier();
     }
     if (way == "agreed") {
       comm::agreed(world, [&] {

@@ -54,6 +54,20 @@ TEST(Failure, OneRankThatFailsEndsTheJob) {
   EXPECT_LT(first.seconds, 20);
 }
 
+TEST(Failure, ARequestToStopBeforeTrainingPromisesNoCheckpoint) {
+  const auto ending = run("asked to stop at the start", 2);
+  EXPECT_EQ(ending.code, 75) << ending.output;
+  EXPECT_EQ(count(ending.output, "SIGTERM: nothing is trained yet, so the run ends without a checkpoint\n"), 1) << ending.output;
+}
+
+/// mpirun sends SIGTERM to the other ranks when one has failed.
+TEST(Failure, ARequestToStopAfterAnErrorAddsNothing) {
+  const auto ending = run("asked to stop after an error", 2);
+  EXPECT_EQ(ending.code, 2) << ending.output;
+  EXPECT_EQ(count(ending.output, "error on rank 0: only here\n"), 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "SIGTERM"), 0) << ending.output;
+}
+
 TEST(Failure, OneRankThatFailsWhileOthersReturnNeedsNoAbort) {
   const auto ending = run("last, others done", 3);
   EXPECT_EQ(ending.code, 2) << ending.output;

@@ -261,7 +261,7 @@ TEST(Share, IsRefusedWithWhatWouldFit) {
   EXPECT_EQ(
       why(qwen3(6, 6), oft, 4),
       "tensor_parallel: 4 ranks cannot share the 6 query heads and 6 key and value heads of model.layers.0.self_attn, 2 key "
-      "heads at a time (OFT wraps self_attn.o_proj in blocks of 16): set tensor_parallel to 3");
+      "heads at a time, so in 3 parts (OFT wraps self_attn.o_proj in blocks of 16): set tensor_parallel to 3");
   Task gptq{.name = "GPTQ", .kind = {.format = ops::QuantFormat::groups4, .columns = 6, .ordered = true}};
   const std::string ordered = why(qwen3(6, 6), gptq, 2);
   EXPECT_TRUE(mentions(ordered, "o_proj is kept as int4 in groups of 6 in act order") &&
@@ -293,8 +293,21 @@ TEST(Share, CutsQuantisedWeightsBetweenBlocks) {
               rank == 0 ? (Extent{0, 192}) : (Extent{192, 128}));
   }
   const std::string why = config_error([&] { spec_shared(model, nf4, {0, 3}); });
-  EXPECT_TRUE(mentions(why, "2 key heads at a time (self_attn.o_proj is kept as nf4")) << why;
-  EXPECT_TRUE(mentions(why, "set tensor_parallel to 2")) << why;
+  EXPECT_TRUE(mentions(why, "2 key heads at a time, so in 2 parts (self_attn.o_proj is kept as nf4 in blocks of 64 numbers)"))
+      << why;
+  EXPECT_TRUE(mentions(why, "set tensor_parallel to 2, or quantization_bit to 8, with which weights can be cut anywhere")) << why;
+  // A key head's 4 query heads of 16 numbers are one block, so no two ranks can share them.
+  config["num_key_value_heads"] = 2;
+  const std::string of_a_key = config_error([&] { spec_shared(ModelConfig::parse(config.dump(), "test"), nf4, {0, 4}); });
+  EXPECT_TRUE(mentions(of_a_key, "4 query heads at a time, so in 1 part for each key head (self_attn.o_proj is kept as nf4"))
+      << of_a_key;
+  config["intermediate_size"] = 128;
+  const std::string columns = config_error([&] { spec_shared(ModelConfig::parse(config.dump(), "test"), nf4, {0, 2}); });
+  EXPECT_EQ(columns, "");
+  config["intermediate_size"] = 64;
+  const std::string few = config_error([&] { spec_shared(ModelConfig::parse(config.dump(), "test"), nf4, {0, 2}); });
+  EXPECT_TRUE(mentions(few, "the 64 inner columns of model.layers.0.mlp, 64 columns at a time, so in 1 part (")) << few;
+  EXPECT_TRUE(mentions(few, "mlp.down_proj is kept as nf4 in blocks of 64 numbers")) << few;
 }
 
 }  // namespace

@@ -28,17 +28,19 @@ def in_act_order(directory):
 # that stays
 CASES = [
     ("ranks that the degree does not divide", 3, {}, {"tensor_parallel": 2},
-     ["tensor_parallel is 2", "job has 3 rank(s), not a multiple of 2: start 2 or 4 ranks, or set tensor_parallel to 1 or 3"], {}),
+     ["run.yaml", "tensor_parallel is 2: 2 ranks compute the same samples, but the job has 3 ranks, not a multiple of 2: start 2 or 4 ranks, "
+      "or set tensor_parallel to 1"], {}),
     ("a product of degrees", 4, {}, {"tensor_parallel": 3, "context_parallel": 2},
-     ["run.yaml", "6 ranks compute the same samples, but the job has 4 rank(s)", "set tensor_parallel to 2"], {}),
+     ["run.yaml", "6 ranks compute the same samples, but the job has 4 ranks", "set tensor_parallel to 1"], {}),
     ("two names that disagree", 2, {}, {"tp": 2, "tensor_model_parallel_size": 4},
      ["tensor_model_parallel_size is '4'", "tp is '2', and both set tensor_parallel: keep one"], {}),
     ("more ranks than heads", 2, {"heads": 1, "kv_heads": 1}, {"tensor_parallel": 2},
-     ["2 ranks cannot share the 1 query heads and 1 key and value heads of model.layers.0.self_attn", "set tensor_parallel to 1"], {}),
+     ["run.yaml:", ": tensor_parallel: 2 ranks cannot share the 1 query heads and 1 key and value heads of model.layers.0.self_attn", "set tensor_parallel to 1"], {}),
     ("key and value heads that fit no rule", 3, {"heads": 6, "kv_heads": 2}, {"tensor_parallel": 3},
      ["3 ranks cannot share the 6 query heads and 2 key and value heads", "set tensor_parallel to 2 or 4"], {}),
     ("blocks of nf4", 2, {}, {"tensor_parallel": 2, "quantization_bit": 4},
-     ["2 ranks cannot share the 4 query heads and 2 key and value heads", "self_attn.o_proj is kept as nf4", "set tensor_parallel to 1"], {}),
+     ["2 ranks cannot share the 4 query heads and 2 key and value heads", "2 key heads at a time, so in 1 part (self_attn.o_proj is kept as nf4 in "
+      "blocks of 64 numbers)", "set tensor_parallel to 1, or quantization_bit to 8"], {}),
     ("one block of OFT", 2, {}, {"tensor_parallel": 2, "finetuning_type": "oft", "oft_block_size": 32, "oft_target": "o_proj", "lora_dropout": 0},
      ["2 ranks cannot share the 4 query heads", "wraps self_attn.o_proj in blocks of 32", "set tensor_parallel to 1"], {}),
     ("GPTQ in act order over columns", 2, {}, {"tensor_parallel": 2}, ["2 ranks cannot share", "self_attn.o_proj is kept as", "act order"],

@@ -35,7 +35,8 @@ struct Degrees {
 /// world_size, if a degree is negative, or if two are 0.
 Degrees resolve(Degrees degrees, int world_size);
 
-/// Describes resolved degrees: "8 ranks = 2 copies x 4 shards", "8 ranks = 4 copies x 2 parts of a matrix; 4 data ranks".
+/// Describes resolved degrees: "8 ranks = 2 copies x 4 shards", "8 ranks = 4 copies x 2 parts of each matrix (tensor_parallel); 4
+/// data ranks".
 std::string describe(const Degrees& degrees);
 
 /// A set of axes.

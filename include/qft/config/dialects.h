@@ -53,6 +53,8 @@ class Dialects {
   virtual std::vector<std::string_view> names() const;
   /// Returns the names that other tools have for qft's key `own`.
   virtual std::vector<std::string_view> names_of(std::string_view own) const;
+  /// The same for the files of launchers: "optimizer.params.lr (DeepSpeed)".
+  virtual std::vector<std::string> launcher_names_of(std::string_view own) const;
   /// Explains a key that find() knows, in lines for `qft help KEY`.
   virtual std::string describe(std::string_view name) const;
 

@@ -1,5 +1,7 @@
 #include "shared_sizes.h"
 
+#include "qft/core/units.h"
+
 #include <numeric>
 
 #include <fmt/format.h>
@@ -21,9 +23,12 @@ class Together {
   void add_columns(const Granule& linear, std::int64_t width) { add(linear, linear.columns, width); }
 
   std::int64_t granule() const { return granule_; }
-  /// Returns the end of a description in errors: ", 8 columns at a time (mlp.down_proj is kept as nf4)".
-  std::string in_words(const char* things) const {
-    return granule_ == 1 ? "" : fmt::format(", {} {} at a time ({})", granule_, things, fmt::join(reasons_, "; "));
+  /// Returns the end of a description in errors: ", 8 columns at a time, so in 5 parts (mlp.down_proj is kept as nf4)". `count`:
+  /// of the things that are shared; `each`: what has so many of them, if not the sub-layer.
+  std::string in_words(const char* things, std::int64_t count, const char* each = "") const {
+    if (granule_ == 1) return "";
+    return fmt::format(", {} {} at a time, so in {}{} ({})", granule_, things,
+                       count_noun((count + granule_ - 1) / granule_, "part"), each, fmt::join(reasons_, "; "));
   }
 
  private:
@@ -59,7 +64,8 @@ Heads attention_heads(const ModelConfig& c, const Dealing& dealing) {
   h.granule = keys.granule();
   h.head_granule = h.granule == 1 ? heads_of_a_key.granule() : 0;
   h.what = fmt::format("the {} query heads and {} key and value heads of {}self_attn{}", h.heads, h.key_heads, dealing.layer,
-                       keys.in_words("key heads"));
+                       h.granule > 1 ? keys.in_words("key heads", h.key_heads)
+                                     : heads_of_a_key.in_words("query heads", h.per_key_head(), " for each key head"));
   return h;
 }
 
@@ -80,7 +86,7 @@ Heads delta_heads(const ModelConfig& c, const Dealing& dealing) {
   together.add_columns(linear("linear_attn.out_proj"), values);
   h.granule = together.granule();
   h.what = fmt::format("the {} key heads and {} value heads of {}linear_attn{}", h.key_heads, h.heads, dealing.layer,
-                       together.in_words("key heads"));
+                       together.in_words("key heads", h.key_heads));
   return h;
 }
 
@@ -91,7 +97,7 @@ InnerColumns::InnerColumns(const ModelConfig& c, const Dealing& dealing) : count
   granule = tile = together.granule();
   for (const char* path : {"mlp.gate_proj", "mlp.up_proj"}) tile = std::lcm(tile, dealing.granule_of(path).tile_rows);
   tile = std::lcm(tile, dealing.granule_of("mlp.down_proj").tile_columns);
-  what = fmt::format("the {} inner columns of {}mlp{}", count, dealing.layer, together.in_words("columns"));
+  what = fmt::format("the {} inner columns of {}mlp{}", count, dealing.layer, together.in_words("columns", count));
 }
 
 Cut InnerColumns::cut(Share share) const {
