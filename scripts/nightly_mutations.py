@@ -313,6 +313,8 @@ class Judge:
             if failed:
                 process.terminate()
             process.stdout.read()
+            if not ender.is_alive():
+                self.first_case = self.first_case or f"no case: too late after {limit:.0f} s"
             ender.cancel()
             return process.wait() in (0, 77) and not failed
 
@@ -416,7 +418,7 @@ def try_on_more_ranks(judge, tried):
             if judge.passes(test, number, limit=30 + 5 * judge.seconds[str(test)]):
                 left.append((number, site))
             else:
-                print(f"| {site.statement} | {judge.first_case or 'no case: the run ended'}, on {test.ranks} ranks | "
+                print(f"| {site.statement} | {judge.first_case or 'no case: the run failed'}, on {test.ranks} ranks | "
                       f"{time.monotonic() - started:.0f} |", flush=True)
         tried = left
     for _, site in tried:

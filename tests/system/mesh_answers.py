@@ -3,16 +3,14 @@
     mesh_answers.py --build build [--complete yes]    # yes: also on three, four and eight ranks, with experts and delta nets
 """
 import json
-import tempfile
 
-from common import Report, arguments, mpirun
-from mesh_runs import LORA, Runs
+from common import mpirun
+from mesh_runs import LORA, UNEVEN, run_checks
 from tiny import write
 
 TOKENS = 200
 QUESTIONS = [f"Say the number {i} again" for i in range(3)]
 SEED = {"seed": 2}  # of a model that ends no answer early
-UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}
 
 
 def check_greedy(runs, kind, sizes, layouts):
@@ -26,7 +24,8 @@ def check_greedy(runs, kind, sizes, layouts):
     for ranks, degree in ((1, 1), *layouts):
         answers = runs.directory / "answers.jsonl"
         answers.unlink(missing_ok=True)
-        mpirun(ranks, [runs.qft, "generate", write(runs.directory / "ask.yaml", {**keys, "tensor_parallel": degree}), "--input", questions, "--output", answers])
+        file = write(runs.directory / "ask.yaml", {**keys, "tensor_parallel": degree})
+        mpirun(ranks, [runs.qft, "generate", file, "--input", questions, "--output", answers])
         said[ranks, degree] = [json.loads(line) for line in answers.read_text().splitlines()]
     one = said.pop((1, 1))
     runs.report.equal(f"{kind}: questions", len(one), len(QUESTIONS))
@@ -83,20 +82,14 @@ def check_labels(runs, layouts):
         runs.report.equal("    ... and all else in the lines", sum(a != b for a, b in zip(*rest)), 0)
 
 
-def main():
-    args = arguments(complete="no")
-    report = Report()
-    complete = args.complete == "yes"
-    with tempfile.TemporaryDirectory() as tmp:
-        runs = Runs(args.build, tmp, report)
-        layouts = [(2, 2), (4, 2), (4, 4), (8, 4)] if complete else [(2, 2)]
-        check_greedy(runs, "qwen3", SEED, layouts)
-        if complete:
-            check_greedy(runs, "qwen3", {**SEED, "heads": 3, "kv_heads": 3}, [(3, 3)])
-            check_greedy(runs, "qwen3_next", SEED, [(2, 2), (4, 2)])
-        check_predictions(runs, layouts)
-        check_labels(runs, layouts)
-    report.finish()
+def checks(runs, complete):
+    layouts = [(2, 2), (4, 2), (4, 4), (8, 4)] if complete else [(2, 2)]
+    check_greedy(runs, "qwen3", SEED, layouts)
+    if complete:
+        check_greedy(runs, "qwen3", {**SEED, "heads": 3, "kv_heads": 3}, [(3, 3)])
+        check_greedy(runs, "qwen3_next", SEED, [(2, 2), (4, 2)])
+    check_predictions(runs, layouts)
+    check_labels(runs, layouts)
 
 
-main()
+run_checks(checks)

@@ -1,19 +1,21 @@
 """Runs of tensor and context parallelism: tiny models, data for each stage, and what one rank and a layout are compared by."""
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
-from common import mpirun
+from common import Report, arguments, mpirun
 from tiny import log_of, make, write
 
 LAYOUTS = {"tp 2 x cp 2": (4, {"tensor_parallel": 2, "context_parallel": 2}), "tp 2": (2, {"tensor_parallel": 2})}
 LORA = {"lora_target": "all", "lora_rank": 4, "lora_dropout": 0.1}
 PAIRS = {**LORA, "stage": "dpo", "dataset": "pairs", "pref_beta": 0.5, "pref_ftx": 0.1}
 IN_BLOCKS = {"hidden": 64, "intermediate": 128, "head_dim": 32}  # two ranks cut it between blocks of 64 numbers
+UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}  # tensor ranks: four have 2, 1, 2 and 1 heads
 # What trains: the model, its sizes, keys of the run.
 TASKS = {"LoRA with dropout": ("qwen3", {}, LORA),
          "DPO": ("qwen3", {}, PAIRS),
-         "seq_cls": ("qwen3", {}, {**LORA, "stage": "seq_cls", "num_labels": 3, "dataset": "classes"}),
+         "seq_cls with experts": ("qwen2_moe", {}, {**LORA, "stage": "seq_cls", "num_labels": 3, "dataset": "classes", "moe_aux_loss_coef": 0.01}),
          "QLoRA in nf4": ("llama", IN_BLOCKS, {**LORA, "quantization_bit": 4}),
          "experts": ("qwen2_moe", {}, {**LORA, "moe_aux_loss_coef": 0.01}),
          "gated delta nets": ("qwen3_5", {}, LORA)}
@@ -78,3 +80,12 @@ class Runs:
         self.report.equal(f"{what}: files", sorted(ours), sorted(theirs))
         self.report.holds(f"{what}: weights are among them", any(name.endswith("safetensors") for name in theirs), sorted(theirs))
         self.report.equal(f"{what}: files that differ", [name for name in theirs if ours.get(name) != theirs[name]], [])
+
+
+def run_checks(checks):
+    """Calls checks(runs, whether --complete is yes) with a folder that is removed behind it, and reports."""
+    args = arguments(complete="no")
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="qft-mesh-") as tmp:
+        checks(Runs(args.build, tmp, report), args.complete == "yes")
+    report.finish()
