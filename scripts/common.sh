@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by demo.sh and test.sh: what both need to build and to start MPI programs.
+# Sourced by demo.sh, test.sh and nightly tests: what they need to build and to start MPI programs.
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*" >&2; }
 
