@@ -15,7 +15,7 @@ UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}  # tensor
 # What trains: the model, its sizes, keys of the run.
 TASKS = {"LoRA with dropout": ("qwen3", {}, LORA),
          "DPO": ("qwen3", {}, PAIRS),
-         "seq_cls with experts": ("qwen2_moe", {}, {**LORA, "stage": "seq_cls", "num_labels": 3, "dataset": "classes", "moe_aux_loss_coef": 0.01}),
+         "seq_cls": ("qwen3", {}, {**LORA, "stage": "seq_cls", "num_labels": 3, "dataset": "classes"}),
          "QLoRA in nf4": ("llama", IN_BLOCKS, {**LORA, "quantization_bit": 4}),
          "experts": ("qwen2_moe", {}, {**LORA, "moe_aux_loss_coef": 0.01}),
          "gated delta nets": ("qwen3_5", {}, LORA)}
