@@ -4,6 +4,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from safetensors.numpy import load
+
 from common import Report, arguments, mpirun
 from tiny import log_of, make, write
 
@@ -73,12 +75,16 @@ class Runs:
         key = max(worst, key=worst.get)
         self.report.check(f"{what}: {len(keys)} numbers a step, most in {key}", worst[key], limit)
 
-    def same_files(self, what, name, one):
-        """Compares the files for users byte by byte."""
+    def same_files(self, what, name, one, limit=1e-10):
+        """Compares the files for users byte by byte; of a model that is saved in fp64, the weights as numbers."""
         files = lambda run: {p.name: p.read_bytes() for p in (self.directory / run).iterdir() if p.name.endswith(("safetensors", "config.json"))}
         ours, theirs = files(name), files(one)
         self.report.equal(f"{what}: files", sorted(ours), sorted(theirs))
         self.report.holds(f"{what}: weights are among them", any(name.endswith("safetensors") for name in theirs), sorted(theirs))
+        if (model := "model.safetensors") in theirs:
+            a, b = load(ours.pop(model)), load(theirs.pop(model))
+            self.report.equal(f"{what}: a model's tensors", {k: (t.dtype, t.shape) for k, t in a.items()}, {k: (t.dtype, t.shape) for k, t in b.items()})
+            self.report.check(f"{what}: weights", max(abs(a[k] - b[k]).max() for k in a.keys() & b.keys()), limit)
         self.report.equal(f"{what}: files that differ", [name for name in theirs if ours.get(name) != theirs[name]], [])
 
 
