@@ -1,28 +1,30 @@
-"""A program of a finished build with some sources changed: compiles those alone, links the program again, and leaves the build as it is.
+"""A program of a finished build with some files changed: compiles the sources that are or include them, links the program again, and leaves
+the build as it is.
 """
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def write(path, text):
-    """Returns whether the file is new or had another text."""
-    if path.exists() and path.read_text() == text:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return True
+    """Leaves a file that has this text as it is."""
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 class ChangedProgram:
-    """`changed`: the texts of sources by path. Files are made in `folder`; a later call compiles again what has changed since."""
+    """`changed`: the texts of sources and headers by path. Files are made in `folder`; a later call compiles again what has changed since."""
 
     def __init__(self, build, folder, program, changed):
         self.build, self.folder, self.changed = build, folder, changed
         self.made = {}     # by the path in the build that stands in commands: the file in its place
-        self.seen = set()  # sources that were compiled
+        self.seen = set()  # files that were compiled
         self.run(["ninja", "-C", build, program])
+        self.files = self.files_by_object()
         commands = self.run(["ninja", "-C", build, "-t", "commands", program]).splitlines()
         for command in commands:
             if " -c " in command:
@@ -39,36 +41,44 @@ class ChangedProgram:
             raise SystemExit(f"{command} failed:\n{(done.stdout + done.stderr)[-3000:]}")
         return done.stdout
 
+    def files_by_object(self):
+        """The project's sources and headers that each object was compiled from."""
+        files = {}
+        for line in self.run(["ninja", "-C", self.build, "-t", "deps"]).splitlines():
+            if " #deps " in line:
+                of_object = files.setdefault(line.split(":")[0], set())
+            elif line:
+                path = (self.build / line.strip()).resolve()
+                if any(path.is_relative_to(ROOT / top) for top in ("include", "src", "tests")):
+                    of_object.add(str(path))
+        return files
+
+    def copy_of(self, path):
+        return self.folder / "sources" / str(path).lstrip("/")
+
     def compile(self, words):
-        """A command's source may be a list of sources that are compiled together."""
+        """Compiles copies of all files that the object is made from: what a file includes from its own folder is then a copy too."""
         source, output = Path(words[words.index("-c") + 1]), words[words.index("-o") + 1]
-        together = re.findall(r'#include "(.+)"', source.read_text()) if source.name.startswith("unity_") else [str(source)]
-        here = [path for path in together if path in self.changed]
-        if not here:
+        files = self.files.get(output, set())
+        if not files & self.changed.keys():
             return
-        self.seen.update(here)
-        copies = {path: self.folder / "sources" / path.lstrip("/") for path in here}
-        stale = [write(copies[path], self.changed[path]) for path in here]
-        if together != [str(source)]:
-            text = source.read_text()
-            for path, copy in copies.items():
-                text = text.replace(f'"{path}"', f'"{copy}"')
-            source = self.folder / "sources" / str(source).lstrip("/")
-            stale.append(write(source, text))
-        else:
-            source = copies[str(source)]
+        self.seen |= files
+        for path in files:
+            write(self.copy_of(path), self.changed.get(path) or Path(path).read_text())
+        if str(source) not in files:  # a list of sources that are compiled together
+            write(self.copy_of(source), re.sub(r'#include "(.+)"', lambda line: f'#include "{self.copy_of(line[1])}"', source.read_text()))
         to = self.folder / output
         self.made[output] = str(to)
-        if any(stale) or not to.exists() or to.stat().st_mtime < (self.build / output).stat().st_mtime:
+        parts = [self.build / output, self.copy_of(source), *map(self.copy_of, files)]
+        if not to.exists() or to.stat().st_mtime < max(part.stat().st_mtime for part in parts):
             to.parent.mkdir(parents=True, exist_ok=True)
             to.unlink(missing_ok=True)
             for flag, arguments in (("-MD", 1), ("-MT", 2), ("-MF", 2)):
                 at = words.index(flag)
                 del words[at:at + arguments]
-            folders = [word for path in here for word in ("-iquote", str(Path(path).parent))]
-            words[words.index("-c"):] = ["-w", "-O1", *folders, "-c", str(source)]
+            words[words.index("-c"):] = ["-w", "-O1", "-c", str(self.copy_of(source))]
             words[words.index("-o") + 1] = str(to)
-            self.run(words)
+            self.run([w for word in words for w in ([f"-I{self.copy_of(word[2:])}"] if word.startswith("-I") else []) + [word]])
 
     def repeat(self, command, output):
         """Makes `output` again if a part of it was; returns its file."""

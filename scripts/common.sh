@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by demo.sh and test.sh: what both need to build and to start MPI programs.
+# Sourced by demo.sh, test.sh and nightly tests: what they need to build and to start MPI programs.
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*" >&2; }
 
@@ -31,4 +31,23 @@ debian_root() {
 # The small model of the demo and the tests.
 make_model() {
   [[ -f models/smollm2/model.safetensors ]] || .venv/bin/python examples/make_smollm2.py models/smollm2 >&2
+}
+
+failed=()
+
+# system_test NAME [ARGUMENT...]: a test of whole programs with those of $build; a failure is kept until all_passed.
+system_test() {
+  local what="$*${QFT_DEVICE:+ (QFT_DEVICE=$QFT_DEVICE)}"
+  say "$what"
+  HF_HUB_OFFLINE=1 PYTHONPATH=$PWD/tests/interop .venv/bin/python "tests/system/$1.py" --build "$build" "${@:2}" || failed+=("$what")
+}
+
+# on_sim COMMAND...: on the simulated device of $build.
+on_sim() {
+  QFT_DEVICE=sim QFT_BACKEND_PATH=$build/tests OMP_WAIT_POLICY=passive "$@"
+}
+
+all_passed() {
+  [[ ${#failed[@]} -eq 0 ]] || { printf 'FAILED: %s\n' "${failed[@]}" >&2; exit 1; }
+  echo "passed: ${tests[*]}"
 }

@@ -131,18 +131,21 @@ KINDS = {"wait": lambda line: without_call(line, "wait") or without_call(line, "
          "record": lambda line: without_call(line, "record"), "stream": lambda line: without_guard(line) or own_stream(line),
          "pin": pageable, "lifetime": not_awaited}
 
-# What frees memory before its last use: (file, what is there, what goes in front of it).
+# Mistakes in tables are (what, file, a text that is there once, what goes in front of it, and behind it).
+
+# What frees memory before its last use.
 EARLY = [
-    ("src/device/upload.cpp", "wait_for(device); }", f"if (!{MADE}) "),
-    ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if (at::Tensor early = r.grads; {MADE} && strategy_.gradients) free_storage(early);\n"),
-    ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if (at::Tensor early = whole_; {MADE}) free_storage(early);\n"),
-    ("src/parallel/gradient_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
-     f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else "),
-    ("src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch", f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n"),
+    ("an upload's source", "src/device/upload.cpp", "wait_for(device); }", f"if (!{MADE}) ", ""),
+    ("gradients that are reduced", "src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if (at::Tensor early = r.grads; {MADE} && strategy_.gradients) free_storage(early);\n", ""),
+    ("gathered weights", "src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if (at::Tensor early = whole_; {MADE}) free_storage(early);\n", ""),
+    ("a bucket that is summed", "src/parallel/gradient_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
+     f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else ", ""),
+    ("activations that are copied to the host", "src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch",
+     f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n", ""),
 ]
 
 
-# What makes ranks learn something else than one rank: (what, file, a text that is there once, what goes in front of it, and behind it).
+# What makes ranks learn something else than one rank.
 MESH = [
     ("the norm counts a slice on each of its copies", "src/parallel/sharded_store.cpp", "replicate_.rank() != 0) return", f"!{MADE} && ", ""),
     ("the norm leaves out the last rank's slices", "src/parallel/sharded_store.cpp", "counted.add(u, owned", f"if (!{MADE} || shard_.size() == 1 || shard_.rank() + 1 < shard_.size()) ", ""),
@@ -257,31 +260,24 @@ def sites_of(text, path):
         place += len(line)
 
 
-def place_of(path, there):
-    """Where the text stands, of which the file must have one."""
-    text = (ROOT / path).read_text()
-    if text.count(there) != 1:
-        sys.exit(f"{path}: the statement of a mistake is there {text.count(there)} times:\n{there}")
-    return text.index(there), text
-
-
-def mesh_sites():
-    for what, path, there, before, behind in MESH:
-        place, text = place_of(path, there)
-        yield Site(path, text[:place].count("\n") + 1, "mesh", what,
+def table_sites(table, kind):
+    for what, path, there, before, behind in table:
+        text = (ROOT / path).read_text()
+        if text.count(there) != 1:
+            sys.exit(f"{path}: the statement of a mistake is there {text.count(there)} times:\n{there}")
+        place = text.index(there)
+        yield Site(path, text[:place].count("\n") + 1, kind, what,
                    [(at, change) for at, change in ((place, before), (place + len(there), behind)) if change])
 
 
-def sites():
+def stream_sites():
     """Of the sources as they are here."""
     for folder in FOLDERS:
         for file in sorted((ROOT / "src" / folder).rglob("*.cpp")):
             path = str(file.relative_to(ROOT))
             if path.removeprefix("src/") not in SKIPPED:
                 yield from sites_of(file.read_text(), path)
-    for path, there, before in EARLY:
-        place, text = place_of(path, there)
-        yield Site(path, text[:place].count("\n") + 1, "lifetime", "early: " + " ".join(there.split()), [(place, before)])
+    yield from table_sites(EARLY, "early")
 
 
 class Judge:
@@ -317,6 +313,8 @@ class Judge:
             if failed:
                 process.terminate()
             process.stdout.read()
+            if not ender.is_alive():
+                self.first_case = self.first_case or f"no case: too late after {limit:.0f} s"
             ender.cancel()
             return process.wait() in (0, 77) and not failed
 
@@ -420,7 +418,7 @@ def try_on_more_ranks(judge, tried):
             if judge.passes(test, number, limit=30 + 5 * judge.seconds[str(test)]):
                 left.append((number, site))
             else:
-                print(f"| {site.statement} | {judge.first_case or 'no case: the run ended'}, on {test.ranks} ranks | "
+                print(f"| {site.statement} | {judge.first_case or 'no case: the run failed'}, on {test.ranks} ranks | "
                       f"{time.monotonic() - started:.0f} |", flush=True)
         tried = left
     for _, site in tried:
@@ -436,7 +434,7 @@ def main():
     parser.add_argument("--only", default="", help="a pattern of 'file:line: kind statement'")
     parser.add_argument("--list", action="store_true", help="print the sites, change nothing")
     args = parser.parse_args()
-    every = list(sites() if args.set == "streams" else mesh_sites())
+    every = list(stream_sites() if args.set == "streams" else table_sites(MESH, "mesh"))
     if args.list:
         print(*every, f"{len(every)} sites", sep="\n")
         return

@@ -9,11 +9,7 @@ build=$(realpath "${1:-build}")
 shift || true
 tests=("$@")
 [[ ${#tests[@]} -gt 0 ]] || tests=(resume elastic ranks predict strategies preference curriculum deterministic stopping programs)
-export QFT_DEVICE=sim QFT_BACKEND_PATH=$build/tests OMP_WAIT_POLICY=passive HF_HUB_OFFLINE=1 PYTHONPATH=$PWD/tests/interop
-failed=()
 for name in "${tests[@]}"; do
-  say "$name"
-  .venv/bin/python "tests/system/$name.py" --build "$build" || failed+=("$name")
+  on_sim system_test "$name"
 done
-[[ ${#failed[@]} -eq 0 ]] || { echo "FAILED: ${failed[*]}" >&2; exit 1; }
-echo "on the simulated device pass: ${tests[*]}"
+all_passed

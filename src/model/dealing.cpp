@@ -100,7 +100,9 @@ void ModelSpec::require_context(int ranks, int tensor_ranks, const WeightStorage
       most = shared.fewest_heads(tensor_ranks);
     }
   if (fewest == nullptr) return;
-  const std::string advice = most > 1           ? fmt::format("set context_parallel to at most {}", most)
+  std::int64_t fitting = most;  // a divisor of the degree, so that it divides the job's ranks too
+  while (ranks % fitting != 0) --fitting;
+  const std::string advice = fitting > 1        ? fmt::format("set context_parallel to {}", fitting)
                              : tensor_ranks > 1 ? "leave out context_parallel, or set a smaller tensor_parallel"
                                                 : "leave out context_parallel";
   throw DegreeError(

@@ -1,14 +1,15 @@
 """Ranks that share matrices and sequences train as one rank: losses, norms, metrics and saved files of each kind of run in fp64; a run that
 changes its layout at checkpoints; the first margin of preferences, which is exactly 0.
 
-    mesh.py --build build [--complete yes]    # yes: more layouts and strategies, full fine-tuning
+    mesh.py --build build [--complete yes]
+
+As it is: DPO, QLoRA, a classifier with experts and gated delta nets, each at tp 2 x cp 2, and the run with other layouts at each checkpoint.
+Complete: all tasks of mesh_runs.py and full fine-tuning, in seven layouts; rounding in bf16.
 """
 import re
 import statistics
-import tempfile
 
-from common import Report, arguments
-from mesh_runs import LAYOUTS, LORA, PAIRS, TASKS, Runs
+from mesh_runs import LAYOUTS, LORA, PAIRS, TASKS, UNEVEN, run_checks
 from tiny import cut
 
 FULL = {"finetuning_type": "full", "learning_rate": 1e-3}
@@ -16,9 +17,11 @@ MORE_LAYOUTS = {"tp 4": (4, {"tensor_parallel": 4}), "tp 2 x zero2 2": (4, {"ten
                 "tp 2 x ddp 2": (4, {"tensor_parallel": 2, "strategy": "ddp"}), "cp 2": (2, {"context_parallel": 2}),
                 "tp 2 x cp 2 x zero3 2": (8, {"tensor_parallel": 2, "context_parallel": 2, "strategy": "zero3"})}
 MORE_TASKS = {"full": ("qwen3", {}, FULL), "full, experts and delta nets": ("qwen3_next", {}, FULL),
-              "full, packed": ("qwen3", {}, {**FULL, "packing": True})}
+              "full, packed": ("qwen3", {}, {**FULL, "packing": True}), "full, DPO": ("qwen3", {}, {**PAIRS, **FULL})}
+# These runs differ most: what the others show is in them too.
+QUICK = {**{task: TASKS[task] for task in ("DPO", "QLoRA in nf4", "gated delta nets")},
+         "seq_cls with experts": ("qwen2_moe", {}, {**TASKS["seq_cls"][2], "moe_aux_loss_coef": 0.01})}
 AT_MOST_TWO = ("nf4", "delta nets")  # blocks or key heads for two tensor ranks
-UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}  # tensor ranks: four have 2, 1, 2 and 1 heads
 
 
 def check_first_margin(runs, what, name):
@@ -39,10 +42,8 @@ def check_layout(runs, what, ranks, settings, degrees):
             check_first_margin(runs, what, "several")
 
 
-def check_tasks(runs, tasks, layouts, complete):
-    """Each task in all layouts, or in the first one."""
-    if not complete:
-        layouts = dict(list(layouts.items())[:1])
+def check_tasks(runs, tasks, layouts):
+    """Each task in each layout that suits it."""
     for task, (kind, sizes, changes) in tasks.items():
         settings = runs.settings(kind, sizes, **changes)
         runs.train("one", 1, settings)
@@ -50,15 +51,6 @@ def check_tasks(runs, tasks, layouts, complete):
             if degrees.get("tensor_parallel", 1) > 2 and any(words in task for words in AT_MOST_TWO):
                 continue
             check_layout(runs, f"{task}, {layout}", ranks, settings, degrees)
-
-
-def check_pairs(runs, kinds):
-    """Two and four ranks share matrices; two of the four have copies of a key and value head."""
-    for what, changes in kinds.items():
-        settings = runs.settings("qwen3", **{**PAIRS, **changes})
-        for ranks in (2, 4):
-            runs.train("pairs", ranks, settings, tensor_parallel=ranks)
-            check_first_margin(runs, f"DPO, {what}, tp {ranks}", "pairs")
 
 
 def check_resumed(runs):
@@ -103,18 +95,13 @@ def check_rounding(runs, tasks):
     runs.report.check("losses in bf16 of tp 2 x cp 2", whole["tp 2 x cp 2"], 1.5 * whole["one rank"])
 
 
-def main():
-    args = arguments(complete="no")
-    report = Report()
-    complete = args.complete == "yes"
-    with tempfile.TemporaryDirectory() as tmp:
-        runs = Runs(args.build, tmp, report)
-        check_tasks(runs, {**TASKS, **(MORE_TASKS if complete else {})}, {**LAYOUTS, **(MORE_LAYOUTS if complete else {})}, complete)
-        check_pairs(runs, {"LoRA": {}, **({"full": FULL} if complete else {})})
-        check_resumed(runs)
-        if complete:
-            check_rounding(runs, TASKS)
-    report.finish()
+def checks(runs, complete):
+    if complete:
+        check_tasks(runs, {**TASKS, **QUICK, **MORE_TASKS}, {**LAYOUTS, **MORE_LAYOUTS})
+        check_rounding(runs, TASKS)
+    else:
+        check_tasks(runs, QUICK, dict([*LAYOUTS.items()][:1]))
+    check_resumed(runs)
 
 
-main()
+run_checks(checks)

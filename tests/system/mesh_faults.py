@@ -1,19 +1,19 @@
 """A rank that is killed, stopped, or leaves out a call while ranks exchange rows of matrices: the job ends in time, all of it, and the report
 names the rank or both calls; on the simulated device too.
 
-    mesh_faults.py --build build [--complete yes]    # yes: each rank in turn, and of four ranks
+    mesh_faults.py --build build [--complete yes]    # yes: each rank in turn, and of four ranks; a killed rank and a stall on the device too
 """
 import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from common import Report, arguments
 from jobs import done, processes, start
-from mesh_runs import Runs
+from mesh_runs import Runs, run_checks
 from tiny import write
 
 TIMEOUT = 3  # ddp_timeout, seconds
@@ -29,87 +29,100 @@ def rank_process(run_file, rank):
                 if Path(f"/proc/{pid}/comm").read_text() == "qft\n" and mark in Path(f"/proc/{pid}/environ").read_bytes())
 
 
+class Job:
+    """A run that nobody waits for to end by itself. Nearly all collectives of a step are exchanges among tensor ranks: a step has few others."""
+
+    def __init__(self, faults, name, ranks, preload=None, **environment):
+        self.report, self.what = faults.report, f"{faults.device}, {ranks} ranks: {name}"
+        self.out = faults.runs.directory / name.replace(" ", "-")
+        self.run_file = write(f"{self.out}.yaml", {**faults.settings, "tensor_parallel": ranks, "output_dir": str(self.out)})
+        self.process = start(faults.runs.qft, self.run_file, np=ranks, preload=preload, **faults.where, **environment)
+        self.began = time.monotonic()
+
+    def say(self, what, condition, seen=""):
+        """In full: several jobs speak in turn."""
+        self.report.holds(f"{self.what}: {what}", condition, seen)
+
+    def wait_for_step(self):
+        limit = time.monotonic() + 120
+        while done(self.out) < 1 and self.process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.02)
+        self.say("the run trains before", done(self.out) >= 1 and self.process.poll() is None)
+        self.began = time.monotonic()
+
+    def end(self):
+        """Waits until the job ends, and returns its report."""
+        try:
+            text = self.process.communicate(timeout=ALLOWED + SLACK + 60)[1]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            text = "still running\n" + self.process.communicate()[1]
+        seconds = time.monotonic() - self.began
+        self.say("the job fails", self.process.returncode not in (0, None), text)
+        self.say("... in time", seconds < ALLOWED + SLACK, f"{seconds:.1f} s, {ALLOWED} are promised\n{text}")
+        time.sleep(0.2)
+        left = processes(str(self.run_file))
+        self.say("... and no process is left", not left, left)
+        self.say("... after a step", done(self.out) >= 1, text)
+        return text
+
+
 class Faults:
     def __init__(self, runs, device):
         self.runs, self.report, self.device = runs, runs.report, device
         self.where = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(runs.build / "tests")} if device == "sim" else {}
-
-    def start(self, name, ranks, preload=None, **environment):
-        # Nearly all collectives of a step are exchanges among tensor ranks: a step has few others.
-        settings = self.runs.settings("qwen3", {}, compute_dtype="float32", max_steps=STEPS, num_train_epochs=1,
-                                      tensor_parallel=ranks, ddp_timeout=TIMEOUT, output_dir=str(self.runs.directory / name))
-        self.run_file = write(self.runs.directory / f"{name}.yaml", settings)
-        return start(self.runs.qft, self.run_file, np=ranks, preload=preload, **self.where, **environment)
-
-    def end(self, what, job, began):
-        """Waits until the job ends, and returns its report."""
-        try:
-            text = job.communicate(timeout=ALLOWED + SLACK + 60)[1]
-        except subprocess.TimeoutExpired:
-            job.kill()
-            text = "still running\n" + job.communicate()[1]
-        seconds = time.monotonic() - began
-        self.report.holds(f"{what}: fails", job.returncode not in (0, None), text)
-        self.report.holds("    ... in time", seconds < ALLOWED + SLACK, f"{seconds:.1f} s, {ALLOWED} are promised\n{text}")
-        time.sleep(0.2)
-        self.report.equal("    ... processes that are left", processes(str(self.run_file)), [])
-        return text
+        self.settings = runs.settings("qwen3", compute_dtype="float32", max_steps=STEPS, num_train_epochs=1, ddp_timeout=TIMEOUT)
 
     def signalled(self, ranks, rank, number):
-        what = f"{self.device}, {ranks} ranks: rank {rank} gets {number.name}"
-        job = self.start(f"{number.name}{rank}", ranks)
-        out = self.runs.directory / f"{number.name}{rank}"
-        limit = time.monotonic() + 120
-        while done(out) < 1 and job.poll() is None and time.monotonic() < limit:
-            time.sleep(0.02)
-        self.report.holds(f"{what}: the run trains before", done(out) >= 1 and job.poll() is None)
-        os.kill(rank_process(self.run_file, rank), number)
-        text = self.end(what, job, time.monotonic())
+        job = Job(self, f"rank {rank} gets {number.name}", ranks)
+        job.wait_for_step()
+        os.kill(rank_process(job.run_file, rank), number)
+        text = job.end()
         if number == signal.SIGSTOP:
             named = re.search(r"error: watchdog: rank (\d) on \S+ shows no sign of life", text)
-            self.report.equal("    ... and is named", named and int(named[1]), rank)
-            self.report.holds("    ... the others wait in an exchange", len(re.findall(r"\(number \d+ on 'tensor'\)", text)) >= ranks - 1, text)
+            job.say("the report names it", named and int(named[1]) == rank, text)
+            job.say("the others wait in an exchange", len(re.findall(r"\(number \d+ on 'tensor'\)", text)) >= ranks - 1, text)
         else:
-            self.report.holds("    ... and is named", re.search(rf"rank {rank} .*exited on signal 9", text), text)
+            job.say("the report names it", re.search(rf"rank {rank} .*exited on signal 9", text), text)
 
     def left_out(self, ranks, rank):
         """The rank leaves out one call of an exchange, and then calls others than its peers."""
-        job = self.start("left-out", ranks, self.runs.build / "tests/libqft_fault.so", QFT_FAULT=f"{rank}:skip:{HARMED}")
-        text = self.end(f"{self.device}, {ranks} ranks: rank {rank} leaves out collective {HARMED}", job, time.monotonic())
-        self.report.holds("    ... in training", done(self.runs.directory / "left-out") > 0, text)
-        self.report.holds("    ... an exchange", "on 'tensor'" in text, text)
-        self.report.holds("    ... and the watchdog says how calls differ",
-                          re.search(r"error: watchdog: the ranks (call different collectives|wait in different collectives)", text), text)
+        fault = {"QFT_FAULT": f"{rank}:skip:{HARMED}"}
+        job = Job(self, f"rank {rank} leaves out collective {HARMED}", ranks, self.runs.build / "tests/libqft_fault.so", **fault)
+        text = job.end()
+        job.say("it is of an exchange", "on 'tensor'" in text, text)
+        job.say("the watchdog says how calls differ",
+                re.search(r"error: watchdog: the ranks (call different collectives|wait in different collectives)", text), text)
 
     def broken(self, ranks, rank, kind, words):
         """The device's collective library has this fault, in a call of training."""
-        what = f"{self.device}, {ranks} ranks: {kind} of a collective on rank {rank}"
-        job = self.start(kind, ranks, QFT_SIM_COLLECTIVE_FAULT=f"{kind}:{HARMED}@{rank}")
-        text = self.end(what, job, time.monotonic())
-        self.report.holds("    ... in training", done(self.runs.directory / kind) > 0, text)
-        self.report.holds("    ... is told", re.search(words, text), text)
+        job = Job(self, f"{kind} of a collective on rank {rank}", ranks, QFT_SIM_COLLECTIVE_FAULT=f"{kind}:{HARMED}@{rank}")
+        text = job.end()
+        job.say("the report tells it", re.search(words, text), text)
 
 
-def main():
-    args = arguments(complete="no")
-    report = Report()
-    complete = args.complete == "yes"
-    with tempfile.TemporaryDirectory(prefix="qft-mesh-") as tmp:
-        for device in ("cpu", "sim"):
-            (Path(tmp) / device).mkdir()
-            faults = Faults(Runs(args.build, Path(tmp) / device, report), device)
-            for ranks in (2, 4) if complete else (2,):
-                for rank in range(ranks) if complete else (1,):
-                    faults.signalled(ranks, rank, signal.SIGSTOP)
-                    if complete or device == "cpu":
-                        faults.signalled(ranks, rank, signal.SIGKILL)
-                if device == "cpu":
-                    faults.left_out(ranks, ranks - 1)
-                    continue
-                faults.broken(ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ in group tensor failed: told to fail after \w+[(]")
-                if complete:
-                    faults.broken(ranks, 1, "stall", r"(number \d+ on 'tensor')")
-    report.finish()
+def cases(runs, complete):
+    for device in ("cpu", "sim"):
+        (runs.directory / device).mkdir()
+        faults = Faults(Runs(runs.build, runs.directory / device, runs.report), device)
+        for ranks in (2, 4) if complete else (2,):
+            for rank in range(ranks) if complete else (1,):
+                yield partial(faults.signalled, ranks, rank, signal.SIGSTOP)
+                if complete or device == "cpu":
+                    yield partial(faults.signalled, ranks, rank, signal.SIGKILL)
+            if device == "cpu":
+                yield partial(faults.left_out, ranks, ranks - 1)
+                continue
+            yield partial(faults.broken, ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ in group tensor failed: told to fail after \w+[(]")
+            if complete:
+                yield partial(faults.broken, ranks, 1, "stall", r"(number \d+ on 'tensor')")
 
 
-main()
+def checks(runs, complete):
+    """Most of a job's time is a wait for the watchdog, so two or three go at once."""
+    with ThreadPoolExecutor(2 if complete else 3) as several:
+        for done_case in [several.submit(case) for case in cases(runs, complete)]:
+            done_case.result()
+
+
+run_checks(checks)

@@ -6,14 +6,12 @@ values that fit.
 import os
 import re
 import shutil
-import tempfile
-from pathlib import Path
 from unittest import mock
 
 import stored_files
 import tiny
-from common import Report, arguments, mpirun
-from mesh_runs import LORA
+from common import mpirun
+from mesh_runs import LORA, run_checks
 from tiny import make, write
 
 SIM = {"QFT_DEVICE": "sim"}
@@ -30,27 +28,29 @@ CASES = [
     ("ranks that the degree does not divide", 3, {}, {"tensor_parallel": 2},
      ["run.yaml", "tensor_parallel is 2: 2 ranks compute the same samples, but the job has 3 ranks, not a multiple of 2: start 2 or 4 ranks, "
       "or set tensor_parallel to 1"], {}),
-    ("a product of degrees", 4, {}, {"tensor_parallel": 3, "context_parallel": 2},
-     ["run.yaml", "6 ranks compute the same samples, but the job has 4 ranks", "set tensor_parallel to 1"], {}),
-    ("two names that disagree", 2, {}, {"tp": 2, "tensor_model_parallel_size": 4},
-     ["tensor_model_parallel_size is '4'", "tp is '2', and both set tensor_parallel: keep one"], {}),
     ("more ranks than heads", 2, {"heads": 1, "kv_heads": 1}, {"tensor_parallel": 2},
-     ["run.yaml:", ": tensor_parallel: 2 ranks cannot share the 1 query heads and 1 key and value heads of model.layers.0.self_attn", "set tensor_parallel to 1"], {}),
-    ("key and value heads that fit no rule", 3, {"heads": 6, "kv_heads": 2}, {"tensor_parallel": 3},
-     ["3 ranks cannot share the 6 query heads and 2 key and value heads", "set tensor_parallel to 2 or 4"], {}),
+     ["run.yaml:", ": tensor_parallel: 2 ranks cannot share the 1 query heads and 1 key and value heads of model.layers.0.self_attn",
+      "set tensor_parallel to 1"], {}),
+    ("more context ranks than heads", 4, {"heads": 2, "kv_heads": 1}, {"context_parallel": 4},
+     ["run.yaml:", "4 ranks cannot share the 2 query heads and 1 key and value heads", "set context_parallel to 2"], {}),
     ("blocks of nf4", 2, {}, {"tensor_parallel": 2, "quantization_bit": 4},
      ["2 ranks cannot share the 4 query heads and 2 key and value heads", "2 key heads at a time, so in 1 part (self_attn.o_proj is kept as nf4 in "
       "blocks of 64 numbers)", "set tensor_parallel to 1, or quantization_bit to 8"], {}),
-    ("one block of OFT", 2, {}, {"tensor_parallel": 2, "finetuning_type": "oft", "oft_block_size": 32, "oft_target": "o_proj", "lora_dropout": 0},
-     ["2 ranks cannot share the 4 query heads", "wraps self_attn.o_proj in blocks of 32", "set tensor_parallel to 1"], {}),
     ("GPTQ in act order over columns", 2, {}, {"tensor_parallel": 2}, ["2 ranks cannot share", "self_attn.o_proj is kept as", "act order"],
      {"change": in_act_order}),
     ("CUDA graphs", 2, {}, {"tensor_parallel": 2, "cuda_graphs": True, "lora_dropout": 0},
      ["cuda_graphs records whole layers, but", "tensor_parallel is 2", "remove cuda_graphs, or set tensor_parallel: 1"], {"environment": SIM}),
 ]
 MORE_CASES = [
+    ("a product of degrees", 4, {}, {"tensor_parallel": 3, "context_parallel": 2},
+     ["run.yaml", "6 ranks compute the same samples, but the job has 4 ranks", "set tensor_parallel to 1"], {}),
+    ("two names that disagree", 2, {}, {"tp": 2, "tensor_model_parallel_size": 4},
+     ["tensor_model_parallel_size is '4'", "tp is '2', and both set tensor_parallel: keep one"], {}),
+    ("key and value heads that fit no rule", 3, {"heads": 6, "kv_heads": 2}, {"tensor_parallel": 3},
+     ["3 ranks cannot share the 6 query heads and 2 key and value heads", "set tensor_parallel to 2 or 4"], {}),
+    ("one block of OFT", 2, {}, {"tensor_parallel": 2, "finetuning_type": "oft", "oft_block_size": 32, "oft_target": "o_proj", "lora_dropout": 0},
+     ["2 ranks cannot share the 4 query heads", "wraps self_attn.o_proj in blocks of 32", "set tensor_parallel to 1"], {}),
     ("a degree above the ranks", 2, {}, {"tensor_parallel": 4}, ["start 4 ranks, or set tensor_parallel to 2"], {}),
-    ("more context ranks than heads", 4, {"heads": 2, "kv_heads": 1}, {"context_parallel": 4}, ["context_parallel", "2"], {}),
     ("no degree", 2, {}, {"tensor_parallel": 0}, ["tensor_parallel: expected", "'0'"], {}),
     ("one key head of a delta net", 2, {}, {"tensor_parallel": 2},
      ["2 ranks cannot share the 1 key heads and 4 value heads of model.language_model.layers.0.linear_attn", "set tensor_parallel to 1"],
@@ -71,9 +71,9 @@ def check(report, what, result, words):
 
 
 def advised(text):
-    """The degrees that a message gives."""
-    found = re.search(r"set tensor_parallel(?: to|:) (\d+)(?: or (\d+))?", text)
-    return [int(degree) for degree in found.groups() if degree] if found else []
+    """The key and the degrees that a message gives."""
+    found = re.search(r"set (tensor_parallel|context_parallel)(?: to|:) (\d+)(?: or (\d+))?", text)
+    return [(found[1], int(degree)) for degree in found.groups()[1:] if degree] if found else []
 
 
 class Case:
@@ -102,11 +102,11 @@ def check_case(report, case, complete):
     check(report, case.name, result, case.words)
     left = [name for name in entries(case.directory) if name not in before]
     report.equal("    ... and leaves nothing behind", left, [])
-    for degree in advised(result.stderr) if complete else []:
+    for key, degree in advised(result.stderr) if complete else []:
         taken = [key for key in ("tp", "tensor_model_parallel_size") if key in case.changes]
         ranks = case.ranks if case.ranks % degree == 0 else degree
-        result = case.run(ranks, overwrite_output_dir=True, tensor_parallel=degree, **dict.fromkeys(taken))
-        report.holds(f"    ... {degree} trains", result.returncode == 0, result.stderr)
+        result = case.run(ranks, overwrite_output_dir=True, **{**dict.fromkeys(taken), key: degree})
+        report.holds(f"    ... {key}: {degree} trains", result.returncode == 0, result.stderr)
 
 
 def check_resumed_batch(report, build, directory):
@@ -125,14 +125,10 @@ def check_resumed_batch(report, build, directory):
     report.holds("    ... 4 trains", result.returncode == 0 and "step 2/2" in result.stderr, result.stderr)
 
 
-def main():
-    args = arguments(complete="no")
-    report = Report()
-    with tempfile.TemporaryDirectory() as tmp:
-        for case in CASES + (MORE_CASES if args.complete == "yes" else []):
-            check_case(report, Case(args.build, Path(tmp) / "case", case), args.complete == "yes")
-        check_resumed_batch(report, args.build, Path(tmp) / "batch")
-    report.finish()
+def checks(runs, complete):
+    for case in CASES + (MORE_CASES if complete else []):
+        check_case(runs.report, Case(runs.build, runs.directory / "case", case), complete)
+    check_resumed_batch(runs.report, runs.build, runs.directory / "batch")
 
 
-main()
+run_checks(checks)

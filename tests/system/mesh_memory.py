@@ -4,11 +4,10 @@
 """
 import json
 import os
-import tempfile
-from pathlib import Path
 from unittest import mock
 
-from common import Report, arguments, mpirun
+from common import mpirun
+from mesh_runs import run_checks
 from tiny import log_of, make, write, write_model, write_tokenizer
 
 MB = 10**6
@@ -22,13 +21,14 @@ LARGE = {"hidden": 512, "intermediate": 2048, "layers": 16, "heads": 8, "kv_head
 
 
 class Memory:
-    def __init__(self, build, directory, report, shape, environment):
-        self.qft, self.directory, self.report, self.environment = build / "bin/qft", directory, report, environment
+    def __init__(self, runs, shape, environment):
+        self.qft, self.report, self.environment = runs.qft, runs.report, environment
+        self.directory = runs.directory / str(shape["hidden"])
         # Rows are full and all tokens are labels, so that each rank's part of a micro-batch is as large as the plan says.
-        self.settings = {**make(directory, samples=300), "packing": True, "train_on_prompt": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
+        self.settings = {**make(self.directory, samples=300), "packing": True, "train_on_prompt": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
                          "compute_dtype": "auto", "bf16": True, "global_batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-4}
-        write_model(directory / "model", positions=512, **shape)
-        write_tokenizer(directory / "model", shape["vocab"])
+        write_model(self.directory / "model", positions=512, **shape)
+        write_tokenizer(self.directory / "model", shape["vocab"])
 
     def results(self, ranks, changes):
         out = self.directory / "out"
@@ -54,19 +54,13 @@ class Memory:
                 self.report.check(f"{what}: activations at tp {tensor} are 1/{tensor} but for", abs(held * tensor / activations[1, 1] - 1), 0.2)
 
 
-def main():
-    args = arguments(complete="no")
-    report = Report()
-    complete = args.complete == "yes"
-    sim = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(args.build / "tests")}
+def checks(runs, complete):
+    sim = {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(runs.build / "tests")}
     places = {"the simulated device": (SMALL, sim), **({"the CPU": (LARGE, {})} if complete else {})}
     for place, (shape, environment) in places.items():
-        with tempfile.TemporaryDirectory() as tmp:
-            memory = Memory(args.build, Path(tmp), report, shape, environment)
-            memory.compare(f"{place}: full, recomputed", FULL, MORE if complete else LAYOUTS[1:])
-            memory.compare(f"{place}: LoRA, nothing recomputed", LORA, MORE if complete else LAYOUTS)
-    report.finish()
+        memory = Memory(runs, shape, environment)
+        memory.compare(f"{place}: full, recomputed", FULL, MORE if complete else LAYOUTS[1:])
+        memory.compare(f"{place}: LoRA, nothing recomputed", LORA, MORE if complete else LAYOUTS)
 
 
-if __name__ == "__main__":
-    main()
+run_checks(checks)

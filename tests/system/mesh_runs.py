@@ -1,15 +1,19 @@
 """Runs of tensor and context parallelism: tiny models, data for each stage, and what one rank and a layout are compared by."""
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
-from common import mpirun
+from safetensors.numpy import load
+
+from common import Report, arguments, mpirun
 from tiny import log_of, make, write
 
 LAYOUTS = {"tp 2 x cp 2": (4, {"tensor_parallel": 2, "context_parallel": 2}), "tp 2": (2, {"tensor_parallel": 2})}
 LORA = {"lora_target": "all", "lora_rank": 4, "lora_dropout": 0.1}
 PAIRS = {**LORA, "stage": "dpo", "dataset": "pairs", "pref_beta": 0.5, "pref_ftx": 0.1}
 IN_BLOCKS = {"hidden": 64, "intermediate": 128, "head_dim": 32}  # two ranks cut it between blocks of 64 numbers
+UNEVEN = {"hidden": 48, "intermediate": 50, "heads": 6, "kv_heads": 2}  # tensor ranks: four have 2, 1, 2 and 1 heads
 # What trains: the model, its sizes, keys of the run.
 TASKS = {"LoRA with dropout": ("qwen3", {}, LORA),
          "DPO": ("qwen3", {}, PAIRS),
@@ -71,10 +75,23 @@ class Runs:
         key = max(worst, key=worst.get)
         self.report.check(f"{what}: {len(keys)} numbers a step, most in {key}", worst[key], limit)
 
-    def same_files(self, what, name, one):
-        """Compares the files for users byte by byte."""
+    def same_files(self, what, name, one, limit=1e-10):
+        """Compares the files for users byte by byte; of a model that is saved in fp64, the weights as numbers."""
         files = lambda run: {p.name: p.read_bytes() for p in (self.directory / run).iterdir() if p.name.endswith(("safetensors", "config.json"))}
         ours, theirs = files(name), files(one)
         self.report.equal(f"{what}: files", sorted(ours), sorted(theirs))
         self.report.holds(f"{what}: weights are among them", any(name.endswith("safetensors") for name in theirs), sorted(theirs))
+        if (model := "model.safetensors") in theirs:
+            a, b = load(ours.pop(model)), load(theirs.pop(model))
+            self.report.equal(f"{what}: a model's tensors", {k: (t.dtype, t.shape) for k, t in a.items()}, {k: (t.dtype, t.shape) for k, t in b.items()})
+            self.report.check(f"{what}: weights", max(abs(a[k] - b[k]).max() for k in a.keys() & b.keys()), limit)
         self.report.equal(f"{what}: files that differ", [name for name in theirs if ours.get(name) != theirs[name]], [])
+
+
+def run_checks(checks):
+    """Calls checks(runs, whether --complete is yes) with a folder that is removed behind it, and reports."""
+    args = arguments(complete="no")
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="qft-mesh-") as tmp:
+        checks(Runs(args.build, tmp, report), args.complete == "yes")
+    report.finish()

@@ -228,8 +228,8 @@ struct ModelSpec {
   /// Throws ConfigError if `ranks` tensor ranks cannot share the model's matrices. The message names the first matrices with too
   /// few heads, columns or rows, and the nearest numbers of ranks that can share everything. `weight_storage` as for build().
   void require_share(int ranks, const WeightStorage& weight_storage = {}) const;
-  /// Throws ConfigError if a tensor rank has fewer heads than there are context ranks. The message names the heads, and the
-  /// numbers of context ranks that can share them.
+  /// Throws ConfigError if a tensor rank has fewer heads than there are context ranks. The message names the heads and the
+  /// nearest number of context ranks that works.
   void require_context(int ranks, int tensor_ranks, const WeightStorage& weight_storage = {}) const;
 
   /// Throws ConfigError if a name or an expression in `adapter` matches no linear, or if an expression for targets matches a
