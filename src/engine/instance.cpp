@@ -128,20 +128,20 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
   const parallel::Groups& groups = layout.groups();
   comm::Communicator& slices = groups.slices();  // in this order on all ranks
   comm::Communicator& copies = groups.copies();
-  const model::RowSharing sharing(groups.tensor()), context(groups.heads());
-  QFT_ASSERT(m.spec_.share.rank == sharing.rank() && m.spec_.share.ranks == sharing.ranks(),
+  const model::RowSharing tensor(groups.tensor()), context(groups.context());
+  QFT_ASSERT(m.spec_.share.rank == tensor.rank() && m.spec_.share.ranks == tensor.ranks(),
              "a model for rank {} of {} that share matrices, on rank {} of {}", m.spec_.share.rank, m.spec_.share.ranks,
-             sharing.rank(), sharing.ranks());
+             tensor.rank(), tensor.ranks());
   QFT_ASSERT(m.spec_.context.rank == context.rank() && m.spec_.context.ranks == context.ranks(),
              "a model for rank {} of {} that share sequences, on rank {} of {}", m.spec_.context.rank, m.spec_.context.ranks,
              context.rank(), context.ranks());
-  m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device, sharing, context);
+  m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device, tensor, context);
   m.transformer_->set_logit_rows(p.schedule.head_rows);
   m.store_ = layout.strategy().sharded()
                  ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(), layout.offload(), slices, copies,
-                                                p.training, sharing)
+                                                p.training, tensor)
                  : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training, p.sharding.reduction_order,
-                                                   p.sharding.bucket_bytes, sharing);
+                                                   p.sharding.bucket_bytes, tensor);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
     int next = 0;
@@ -251,7 +251,7 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   in.set_columns(batch.columns);
   if (optimizer_)
     in.routing = model::Routing::build(spec().config, in.sequences, transformer_->statistics_dtype(), transformer_->device(),
-                                       transformer_->sharing(), transformer_->context());
+                                       transformer_->tensor(), transformer_->context());
   in.keep_rows_of(transformer_->context());
   return in;
 }

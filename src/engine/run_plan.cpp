@@ -318,6 +318,11 @@ void require_no_waits(const plan::RunPlan& run) {
 
 }  // namespace
 
+RankShares RankShares::of(const comm::Mesh& mesh) {
+  const auto share = [&](comm::Axis axis) { return model::Share{mesh.coordinate(axis), mesh.degree(axis)}; };
+  return {share(comm::Axis::tensor), share(comm::Axis::context)};
+}
+
 plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<RankShares> shares) {
   const auto spec_for = [&](const config::RunConfig& model, const ModelSource& of) {
     return std::make_shared<const model::ModelSpec>(shares ? spec_of(model, of, *shares) : planned_spec(model, of));
@@ -361,10 +366,9 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_graphs(run, device);
     require_no_waits(run);
   });
-  // so far all ranks have planned alike
-  if (const int tensor = run.sharding.tensor_ranks, context = run.sharding.context_ranks; tensor * context > 1) {
-    plan::RunPlan own =
-        plan_of(config, source, RankShares{{comm.rank() % tensor, tensor}, {comm.rank() / tensor % context, context}});
+  // Until here all ranks have planned alike; each now takes its own part.
+  if (run.sharding.tensor_ranks * run.sharding.context_ranks > 1) {
+    plan::RunPlan own = plan_of(config, source, RankShares::of(comm::Mesh(run.sharding.degrees(), comm.rank(), comm.size())));
     run.spec = std::move(own.spec);
     run.reference_model = std::move(own.reference_model);
   }

@@ -85,13 +85,13 @@ class RemainingItems {
   std::unique_ptr<loader::EvalLoader> loader_;
 };
 
-/// Scores this rank's micro-batches. The rank that speaks for its data rank notes their sums in `values`.
+/// Scores this rank's micro-batches. The lead rank of each data rank notes their sums in `values`.
 void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batches, std::int64_t rounds,
                  std::vector<double>& values) {
   std::vector<model::MicroInput> inputs;
   for (const loader::MicroBatch& batch : batches) inputs.push_back(model.input(batch));
   model.fill({batches, rounds}, inputs);
-  if (!model.groups().speaks()) return;
+  if (!model.groups().is_lead()) return;
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const at::Tensor sums = inputs[b].columns.at(columns::kReference).values.cpu();
     for (std::size_t s = 0; s < batches[b].samples.size(); ++s)
@@ -115,7 +115,7 @@ void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, c
     bar.update(done);
     ends = comm::all_reduce_value<std::int32_t>(comm, asked() ? 1 : 0, comm::ReduceOp::max) != 0;
   }
-  // Each value is nonzero on one rank only: earlier ones on rank 0, new ones on the speakers. All ranks need all of them.
+  // Each value is nonzero on one rank only: earlier ones on rank 0, new ones on the lead ranks. All ranks need all of them.
   model.groups().all().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;

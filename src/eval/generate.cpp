@@ -120,7 +120,7 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   std::int64_t answers = 0, tokens = 0;
   infer::answer_all(*instance, requests, config, prompts.stop_ids, comm, [&](std::size_t r, const infer::Answer& a) {
     const auto number = static_cast<std::int64_t>(mine[r]);
-    if (instance->groups().speaks())
+    if (instance->groups().is_lead())
       sink.add(number,
                answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
     tokens += new_tokens_of(a);

@@ -8,7 +8,7 @@
 namespace qft::eval {
 
 LinesFile::LinesFile(std::filesystem::path path, std::string key, const parallel::Groups& groups)
-    : path_(std::move(path)), key_(std::move(key)), comm_(groups.all()), speaks_(groups.speaks()) {
+    : path_(std::move(path)), key_(std::move(key)), comm_(groups.all()), is_lead_(groups.is_lead()) {
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
     out_.open(path_);
@@ -17,7 +17,7 @@ LinesFile::LinesFile(std::filesystem::path path, std::string key, const parallel
 }
 
 void LinesFile::add(const std::string& mine) {
-  for (const auto& text : comm::all_gather_strings(comm_, speaks_ ? mine : std::string()))
+  for (const auto& text : comm::all_gather_strings(comm_, is_lead_ ? mine : std::string()))
     if (comm_.rank() == 0) out_ << text;
 }
 

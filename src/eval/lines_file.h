@@ -23,7 +23,7 @@ class LinesFile {
   std::filesystem::path path_;
   std::string key_;
   comm::Communicator& comm_;
-  bool speaks_;
+  bool is_lead_;
   std::ofstream out_;
 };
 

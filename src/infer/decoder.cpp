@@ -33,9 +33,9 @@ Decoder::~Decoder() {
 }
 
 bool Decoder::on_any_tensor_rank(bool value) const {
-  if (transformer_.sharing().alone()) return value;
+  if (transformer_.tensor().alone()) return value;
   const at::Tensor most = at::scalar_tensor(value ? 1.0 : 0.0, at::kDouble);
-  transformer_.sharing().maximum(most);
+  transformer_.tensor().max(most);
   return most.item<double>() > 0.0;
 }
 

@@ -20,7 +20,7 @@ bool entries_need_input(const SubLayerSpec& spec, const SubLayerWeights& w) {
 
 LayerSaved Transformer::allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena,
                                        const MicroInput* in) const {
-  const OwnRows own = in != nullptr ? sharing_.deal(in->num_tokens()) : OwnRows::whole(x.size(0));
+  const OwnRows own = in != nullptr ? tensor_.rows_of(in->num_tokens()) : OwnRows::whole(x.size(0));
   LayerSaved saved;
   for (std::size_t i = 0; i < w.size(); ++i) {
     const SubLayerSpec& spec = sublayers(layer)[i]->spec();
@@ -56,11 +56,11 @@ Transformer::LayerPasses Transformer::passes_over(int layer, const MicroInput& i
                       in.routing.observed() ? &in.routing : nullptr,
                       routing,
                       nullptr,
-                      sharing_,
+                      tensor_,
                       context_},
                      {},
-                     sharing_.deal(in.num_tokens())};
-  if (!sharing_.alone()) passes.on_own_rows.emplace(passes.on_all_rows).keep(passes.own);
+                     tensor_.rows_of(in.num_tokens())};
+  if (!tensor_.alone()) passes.on_own_rows.emplace(passes.on_all_rows).keep(passes.own);
   return passes;
 }
 
@@ -85,21 +85,21 @@ void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInp
     }
     const std::int64_t rows = in.num_tokens();
     const at::Tensor partial = room_of_all("partial", rows);
-    run(collected("collected", rows, from), partial.narrow(0, 0, rows));
-    sharing_.add_and_deal(partial, rows, to);
+    run(gathered("gathered", rows, from), partial.narrow(0, 0, rows));
+    tensor_.reduce_scatter(partial, rows, to);
   });
 }
 
 void Transformer::layer_decode(int layer, const LayerWeights& w, const Angles& angles, std::span<const SequenceTokens> sequences,
                                const at::Tensor& y, const LayerSaved& saved) {
   LayerPass pass = {angles.rows, nullptr, {}, angles.table, workspace_, dtype_};
-  pass.sharing = sharing_;
+  pass.tensor = tensor_;
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& from, const at::Tensor& to) {
     const SubLayer& sublayer = *sublayers(layer)[i];
     std::vector<NewTokens> tokens;
     for (const SequenceTokens& s : sequences) tokens.push_back({s.sequence->at(layer, i), s.sequence->length(), s.count});
     sublayer.decode(w[i], from, pass, tokens, saved.sublayers[i], to);
-    if (!sublayer.spec().on_own_rows) sharing_.add(to);  // few rows: each rank has all of them
+    if (!sublayer.spec().on_own_rows) tensor_.sum(to);  // few rows: each rank has all of them
   });
 }
 
@@ -180,19 +180,19 @@ void Transformer::sublayer_backward(const SubLayer& sublayer, const SubLayerWeig
     return own.clear_rest(gx);
   }
   const std::int64_t rows = pass.tokens();
-  const at::Tensor all = x.defined() ? collected("collected", rows, x) : x;
+  const at::Tensor all = x.defined() ? gathered("gathered", rows, x) : x;
   const at::Tensor partial = room_of_all("partial", rows);
-  sublayer.backward(w, all, pass, s, collected("collected.g", rows, gout), partial.narrow(0, 0, rows), mode);
-  if (mode != ops::GradMode::skip) sharing_.add_and_deal(partial, rows, gx);
+  sublayer.backward(w, all, pass, s, gathered("gathered.g", rows, gout), partial.narrow(0, 0, rows), mode);
+  if (mode != ops::GradMode::skip) tensor_.reduce_scatter(partial, rows, gx);
 }
 
 at::Tensor Transformer::room_of_all(const char* name, std::int64_t rows) {
-  return scratch(name, sharing_.room_of_all(rows), spec_.config.hidden_size);
+  return scratch(name, tensor_.room_of_all(rows), spec_.config.hidden_size);
 }
 
-at::Tensor Transformer::collected(const char* name, std::int64_t rows, const at::Tensor& own) {
+at::Tensor Transformer::gathered(const char* name, std::int64_t rows, const at::Tensor& own) {
   const at::Tensor all = room_of_all(name, rows);
-  sharing_.collect(own, all);
+  tensor_.all_gather(own, all);
   return all.narrow(0, 0, rows);
 }
 

@@ -61,7 +61,7 @@ TokensHere tokens_here(const ops::PackedSequences& sequences, const OwnRows& own
 }  // namespace
 
 Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
-                       c10::Device device, const RowSharing& sharing, const RowSharing& context) {
+                       c10::Device device, const RowSharing& tensor, const RowSharing& context) {
   const std::int64_t experts = config.experts.count;
   if (experts == 0) return {};
   const std::vector<std::int32_t>& cu_seqlens = sequences.cu_seqlens;
@@ -74,9 +74,9 @@ Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& se
   const std::int64_t count = sequences.num_sequences();
   Routing r;
   r.shared = sequences.shared;
-  if (!sharing.alone() || !context.alone()) {
-    const OwnRows of_context = context.deal(sequences.num_rows());
-    OwnRows own = sharing.deal(of_context.count);
+  if (!tensor.alone() || !context.alone()) {
+    const OwnRows of_context = context.rows_of(sequences.num_rows());
+    OwnRows own = tensor.rows_of(of_context.count);
     own.first += of_context.first;
     TokensHere here = tokens_here(sequences, own);
     r.rows = device::upload(here.rows, device);
@@ -108,14 +108,14 @@ void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const
   square.add_((log_sums * log_sums).sum());
 }
 
-void Routing::add_up(const RowSharing& sharing, const RowSharing& context) const {
-  if (!observed() || (sharing.alone() && context.alone())) return;
+void Routing::add_up(const RowSharing& tensor, const RowSharing& context) const {
+  if (!observed() || (tensor.alone() && context.alone())) return;
   const std::initializer_list<at::Tensor> parts = {chosen, probability, load, entropy, square};
   std::vector<at::Tensor> flat;
   for (const at::Tensor& part : parts) flat.push_back(part.view({-1}));
   const at::Tensor all = at::cat(flat);
-  sharing.add(all);
-  context.add(all);
+  tensor.sum(all);
+  context.sum(all);
   std::int64_t next = 0;
   for (const at::Tensor& part : flat) {
     part.copy_(all.narrow(0, next, part.numel()));

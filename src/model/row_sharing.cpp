@@ -44,28 +44,28 @@ void OwnRows::clear_rest(const at::Tensor& buffer) const {
   if (count < room) buffer.narrow(0, count, room - count).zero_();
 }
 
-OwnRows RowSharing::deal(std::int64_t rows, int rank) const {
+OwnRows RowSharing::rows_of(std::int64_t rows, int rank) const {
   const std::int64_t room = Share{rank, ranks()}.room(rows), first = std::min(room * rank, rows);
   return {first, std::min(room, rows - first), room};
 }
 
-void RowSharing::collect(const at::Tensor& own, const at::Tensor& all) const {
+void RowSharing::all_gather(const at::Tensor& own, const at::Tensor& all) const {
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks()), own.size(0));
-  collect(own, counts, all);
+  all_gather(own, counts, all);
 }
 
-void RowSharing::add_and_deal(const at::Tensor& all, std::int64_t rows, const at::Tensor& own) const {
+void RowSharing::reduce_scatter(const at::Tensor& all, std::int64_t rows, const at::Tensor& own) const {
   QFT_ASSERT(rows <= all.size(0), "{} rows in a buffer of {}", rows, all.size(0));
   all.narrow(0, rows, all.size(0) - rows).zero_();
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks()), own.size(0));
-  add_and_deal(all, counts, own);
+  reduce_scatter(all, counts, own);
 }
 
 std::vector<std::int64_t> RowSharing::counts_of(std::span<const std::int32_t> numbers, std::int64_t rows) const {
   std::vector<std::int64_t> counts;
   auto from = numbers.begin();
   for (int r = 0; r < ranks(); ++r) {
-    const auto to = std::lower_bound(from, numbers.end(), deal(rows, r).end());
+    const auto to = std::lower_bound(from, numbers.end(), rows_of(rows, r).end());
     counts.push_back(to - from);
     from = to;
   }
@@ -73,7 +73,7 @@ std::vector<std::int64_t> RowSharing::counts_of(std::span<const std::int32_t> nu
   return counts;
 }
 
-void RowSharing::collect(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const {
+void RowSharing::all_gather(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const {
   check(own, all, counts, rank());
   if (alone()) {
     if (!own.is_same(all)) all.copy_(own);
@@ -84,7 +84,7 @@ void RowSharing::collect(const at::Tensor& own, std::span<const std::int64_t> co
                        device::dtype_of(all.scalar_type()));
 }
 
-void RowSharing::add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const {
+void RowSharing::reduce_scatter(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const {
   check(own, all, counts, rank());
   if (alone()) {
     if (!own.is_same(all)) own.copy_(all);
@@ -95,8 +95,8 @@ void RowSharing::add_and_deal(const at::Tensor& all, std::span<const std::int64_
                            device::dtype_of(all.scalar_type()));
 }
 
-void RowSharing::exchange(const at::Tensor& from, std::span<const std::int64_t> from_counts, const at::Tensor& to,
-                          std::span<const std::int64_t> to_counts) const {
+void RowSharing::all_to_all(const at::Tensor& from, std::span<const std::int64_t> from_counts, const at::Tensor& to,
+                            std::span<const std::int64_t> to_counts) const {
   QFT_ASSERT(!alone() && from.is_contiguous() && to.is_contiguous() && from.scalar_type() == to.scalar_type(),
              "{} and {} numbers are exchanged among {} ranks", from.numel(), to.numel(), ranks());
   const Stopwatch watch(*seconds_);
@@ -104,11 +104,11 @@ void RowSharing::exchange(const at::Tensor& from, std::span<const std::int64_t> 
                        device::dtype_of(to.scalar_type()));
 }
 
-void RowSharing::add(const at::Tensor& values) const {
+void RowSharing::sum(const at::Tensor& values) const {
   reduce(values, comm::ReduceOp::sum);
 }
 
-void RowSharing::maximum(const at::Tensor& values) const {
+void RowSharing::max(const at::Tensor& values) const {
   reduce(values, comm::ReduceOp::max);
 }
 

@@ -21,7 +21,7 @@ std::int64_t longest_run(const Extent& heads, std::int64_t group) {
 
 }  // namespace
 
-SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Share context) {
+SequenceShare SequenceShare::split(std::int64_t heads, std::int64_t key_heads, Share context) {
   if (context.ranks == 1) return {};
   QFT_ASSERT(heads >= context.ranks && heads % key_heads == 0, "{} heads of {} key heads for {} context ranks", heads, key_heads,
              context.ranks);
@@ -29,11 +29,11 @@ SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Sh
   const std::int64_t group = heads / key_heads;
   std::int64_t runs = 0;
   for (int rank = 0; rank < context.ranks; ++rank) {
-    const Extent mine = model::deal(heads, 1, {rank, context.ranks}, "heads");
+    const Extent mine = model::split(heads, 1, {rank, context.ranks}, "heads");
     const std::int64_t run = longest_run(mine, group);
-    SequenceHeads& dealt = share.ranks.emplace_back(SequenceHeads{mine, {}});
-    for (std::int64_t head = mine.begin; head < mine.end(); head += run) dealt.key_heads.push_back(head / group);
-    runs += dealt.num_key_heads();
+    SequenceHeads& of_rank = share.ranks.emplace_back(SequenceHeads{mine, {}});
+    for (std::int64_t head = mine.begin; head < mine.end(); head += run) of_rank.key_heads.push_back(head / group);
+    runs += of_rank.num_key_heads();
   }
   share.repeats_keys = runs > key_heads;
   return share;
@@ -41,7 +41,7 @@ SequenceShare SequenceShare::deal(std::int64_t heads, std::int64_t key_heads, Sh
 
 std::int64_t SequenceShare::columns_of_all(std::int64_t width, std::int64_t key_width) const {
   std::int64_t columns = 0;
-  for (const SequenceHeads& dealt : ranks) columns += dealt.columns(width, false) + dealt.columns(key_width, true);
+  for (const SequenceHeads& of_rank : ranks) columns += of_rank.columns(width, false) + of_rank.columns(key_width, true);
   return columns;
 }
 

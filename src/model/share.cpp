@@ -22,7 +22,7 @@ Cut one_piece(std::int64_t whole, const Extent& mine, const Extent& first, int h
 
 }  // namespace
 
-Extent deal(std::int64_t extent, std::int64_t granule, Share share, const std::string& what) {
+Extent split(std::int64_t extent, std::int64_t granule, Share share, const std::string& what) {
   QFT_ASSERT(share.rank >= 0 && share.rank < share.ranks && granule > 0, "rank {} of {} in granules of {}", share.rank,
              share.ranks, granule);
   const std::int64_t granules = granules_in(extent, granule), each = granules / share.ranks, more = granules % share.ranks;
@@ -54,9 +54,9 @@ Cut Cut::none(std::int64_t whole) {
   return {whole, {{0, whole}}, whole, 0};
 }
 
-Cut Cut::dealt(std::int64_t whole, std::int64_t granule, Share share, const std::string& what) {
+Cut Cut::split(std::int64_t whole, std::int64_t granule, Share share, const std::string& what) {
   if (share.ranks == 1) return none(whole);
-  return one_piece(whole, deal(whole, granule, share, what), deal(whole, granule, {0, share.ranks}, what), 1);
+  return one_piece(whole, split(whole, granule, share, what), split(whole, granule, {0, share.ranks}, what), 1);
 }
 
 Cut Cut::joined(const std::vector<Cut>& cuts) {
@@ -77,7 +77,7 @@ bool Heads::fits(int ranks) const {
          granules_in(per_key_head(), head_granule) >= ranks / key_heads;
 }
 
-HeadShare Heads::deal(Share share) const {
+HeadShare Heads::split(Share share) const {
   if (share.ranks == 1) return {{0, heads}, {0, key_heads}};
   if (!fits(share.ranks)) {
     int most = share.ranks;
@@ -86,29 +86,30 @@ HeadShare Heads::deal(Share share) const {
   }
   const std::int64_t per = per_key_head();
   if (key_heads >= share.ranks) {
-    const Extent keys = model::deal(key_heads, granule, share, what);
+    const Extent keys = model::split(key_heads, granule, share, what);
     return {times(keys, per), keys};
   }
   const int holders = share.ranks / static_cast<int>(key_heads), key = share.rank / holders, holder = share.rank % holders;
-  const Extent part = model::deal(per, head_granule, {holder, holders}, what);
+  const Extent part = model::split(per, head_granule, {holder, holders}, what);
   return {{key * per + part.begin, part.count}, {key, 1}, holders, holder};
 }
 
 std::int64_t Heads::fewest(int ranks) const {
   std::int64_t least = heads;
-  for (int rank = 0; rank < ranks; ++rank) least = std::min(least, deal({rank, ranks}).heads.count);
+  for (int rank = 0; rank < ranks; ++rank) least = std::min(least, split({rank, ranks}).heads.count);
   return least;
 }
 
 Cut Heads::cut(Share share, std::int64_t width) const {
   if (share.ranks == 1) return Cut::none(heads * width);
-  return one_piece(heads * width, times(deal(share).heads, width), times(deal({0, share.ranks}).heads, width), 1);
+  return one_piece(heads * width, times(split(share).heads, width), times(split({0, share.ranks}).heads, width), 1);
 }
 
 Cut Heads::key_cut(Share share, std::int64_t width) const {
   if (share.ranks == 1) return Cut::none(key_heads * width);
-  const HeadShare mine = deal(share);
-  return one_piece(key_heads * width, times(mine.key_heads, width), times(deal({0, share.ranks}).key_heads, width), mine.holders);
+  const HeadShare mine = split(share);
+  return one_piece(key_heads * width, times(mine.key_heads, width), times(split({0, share.ranks}).key_heads, width),
+                   mine.holders);
 }
 
 }  // namespace qft::model

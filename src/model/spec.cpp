@@ -7,7 +7,7 @@
 
 #include "adapters/kinds.h"
 #include "base_params.h"
-#include "dealing.h"
+#include "layer_split.h"
 #include "place.h"
 #include "sublayers/descriptions.h"
 
@@ -164,7 +164,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   if (share.ranks > 1) spec.require_share(share.ranks, weight_storage);
   if (context.ranks > 1) spec.require_context(context.ranks, share.ranks, weight_storage);
   for (int i = 0; i < config.num_layers; ++i)
-    spec.layers.push_back(share.ranks * context.ranks > 1 ? describe_layer(config, i, dealing_of(spec, i, share, weight_storage))
+    spec.layers.push_back(share.ranks * context.ranks > 1 ? describe_layer(config, i, split_of(spec, i, share, weight_storage))
                                                           : describe_layer(config, i));
   spec.vocabulary = vocabulary_rows(config, share).pieces.front();
   if (kind != nullptr) kind->wrap(spec.adapter, config, spec.layers);

@@ -68,7 +68,7 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
 
 void MicroInput::keep_rows_of(const RowSharing& context) {
   if (context.alone()) return;
-  const OwnRows own = context.deal(sequences.num_rows());
+  const OwnRows own = context.rows_of(sequences.num_rows());
   for (at::Tensor* t : {&tokens, &positions, &lengths}) *t = own.of(*t);
   identity = {own.of(identity.sample_ids), positions};
   first_row = own.first;
@@ -105,17 +105,17 @@ void MicroInput::set_columns(const Columns& host) {
   }
 }
 
-Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing,
+Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& tensor,
                          const RowSharing& context)
-    : spec_(spec), sharing_(sharing), context_(context), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
+    : spec_(spec), tensor_(tensor), context_(context), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
-  if (!sharing_.alone()) {
+  if (!tensor_.alone()) {
     vocabulary_ = {spec.vocabulary.begin,
                    spec.config.vocab_size,
-                   sharing_.rank(),
-                   sharing_.ranks(),
-                   [this](const at::Tensor& t) { sharing_.add(t); },
-                   [this](const at::Tensor& t) { sharing_.maximum(t); }};
+                   tensor_.rank(),
+                   tensor_.ranks(),
+                   [this](const at::Tensor& t) { tensor_.sum(t); },
+                   [this](const at::Tensor& t) { tensor_.max(t); }};
   }
   for (const Layer& layer : spec.layers) {
     Code& code = code_.emplace_back();
@@ -171,27 +171,27 @@ at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_
 }
 
 void Transformer::embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y) {
-  if (sharing_.alone()) return ops::embedding_forward(in.tokens, table.value, y);
+  if (tensor_.alone()) return ops::embedding_forward(in.tokens, table.value, y);
   const std::int64_t rows = in.num_tokens();
   const at::Tensor partial = room_of_all("partial", rows);
   ops::embedding_forward(in.tokens, table.value, partial.narrow(0, 0, rows), vocabulary_);
-  sharing_.add_and_deal(partial, rows, y);
+  tensor_.reduce_scatter(partial, rows, y);
 }
 
 void Transformer::embedding_decode(const Weight& table, const at::Tensor& tokens, const at::Tensor& y) {
   ops::embedding_forward(tokens, table.value, y, vocabulary_);
-  sharing_.add(y);
+  tensor_.sum(y);
 }
 
 void Transformer::add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y) {
   if (random.noise_alpha == 0.0) return;
-  const OwnRows own = sharing_.deal(in.num_tokens());
+  const OwnRows own = tensor_.rows_of(in.num_tokens());
   const ops::NoisyRows noisy{{own.of(in.identity.sample_ids), own.of(in.identity.positions)}, own.of(in.lengths)};
   ops::add_embedding_noise(y, ops::noise_key(random.seed, random.step), noisy, random.noise_alpha);
 }
 
 void Transformer::embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy) {
-  const at::Tensor all = sharing_.alone() ? gy : collected("collected", in.num_tokens(), gy);
+  const at::Tensor all = tensor_.alone() ? gy : gathered("gathered", in.num_tokens(), gy);
   ops::embedding_backward(in.tokens, all, table.grad, vocabulary_);
 }
 

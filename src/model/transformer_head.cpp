@@ -58,14 +58,14 @@ Transformer::HeadRows Transformer::rows_of_head(const MicroInput& in) const {
   std::vector<std::int32_t> numbers;  // of the rows that the tensor ranks share
   for (std::int64_t i = rows.of_context.begin; i < rows.of_context.end(); ++i)
     numbers.push_back(static_cast<std::int32_t>(all[static_cast<std::size_t>(i)] - in.first_row));
-  rows.counts = sharing_.counts_of(numbers, in.num_tokens());
+  rows.counts = tensor_.counts_of(numbers, in.num_tokens());
   std::int64_t first = 0;
-  for (int r = 0; r < sharing_.rank(); ++r) first += rows.counts[static_cast<std::size_t>(r)];
+  for (int r = 0; r < tensor_.rank(); ++r) first += rows.counts[static_cast<std::size_t>(r)];
   rows.first = rows.of_context.begin + first;
-  rows.count = rows.counts[static_cast<std::size_t>(sharing_.rank())];
+  rows.count = rows.counts[static_cast<std::size_t>(tensor_.rank())];
   std::vector<std::int64_t> here;
   for (std::int64_t i = first; i < first + rows.count; ++i)
-    here.push_back(numbers[static_cast<std::size_t>(i)] - sharing_.deal(in.num_tokens()).first);
+    here.push_back(numbers[static_cast<std::size_t>(i)] - tensor_.rows_of(in.num_tokens()).first);
   rows.here = device::upload(here, device());
   return rows;
 }
@@ -77,10 +77,10 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
   return y;
 }
 
-at::Tensor Transformer::of_all_ranks(const HeadRows& rows, const at::Tensor& y) {
-  if (sharing_.alone()) return y;
-  const at::Tensor all = scratch("collected", rows.of_context.count, y.size(1));
-  sharing_.collect(y, rows.counts, all);
+at::Tensor Transformer::gathered_rows(const HeadRows& rows, const at::Tensor& y) {
+  if (tensor_.alone()) return y;
+  const at::Tensor all = scratch("gathered", rows.of_context.count, y.size(1));
+  tensor_.all_gather(y, rows.counts, all);
   return all;
 }
 
@@ -103,11 +103,11 @@ void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, co
   if (alone())
     return ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
   const HeadRows rows = rows_of_head(in);
-  const at::Tensor all = of_all_ranks(rows, head_input(head, x.index_select(0, rows.here), rstd));
+  const at::Tensor all = gathered_rows(rows, head_input(head, x.index_select(0, rows.here), rstd));
   values.zero_();
   ops::head_forward(all, head.table.value, {all_rows(all), of(in.labels.targets, rows.of_context)}, of(values, rows.of_context),
                     workspace_, head_rows_, reader_of(reader, rows.of_context), vocabulary_);
-  context_.add(values);
+  context_.sum(values);
 }
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
@@ -122,7 +122,7 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
       sequence_gradients(head, rows, y, grad_values, gy);
     } else {
       if (values.defined()) values.zero_();
-      const at::Tensor all = of_all_ranks(rows, y), gall = scratch("partial", all.size(0), all.size(1));
+      const at::Tensor all = gathered_rows(rows, y), gall = scratch("partial", all.size(0), all.size(1));
       ops::head_forward_backward({.x = all,
                                   .weight = head.table.value,
                                   .labels = {all_rows(all), of(in.labels.targets, rows.of_context)},
@@ -132,8 +132,8 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
                                   .gweight = head.table.grad,
                                   .vocabulary = vocabulary_},
                                  workspace_, head_rows_, reader_of(reader, rows.of_context));
-      sharing_.add_and_deal(gall, rows.counts, gy);
-      if (values.defined()) context_.add(values);
+      tensor_.reduce_scatter(gall, rows.counts, gy);
+      if (values.defined()) context_.sum(values);
     }
     return head_input_backward(head, rows, own, rstd, gy, g);
   }
@@ -160,8 +160,8 @@ void Transformer::sequence_values(const HeadWeights& head, const HeadRows& rows,
     ops::token_difference_forward(y, head.table.value, {kind.minuend, kind.subtrahend}, own, vocabulary_);
   else
     ops::value_head_forward(y, head.table.value, head.bias.value, own);
-  sharing_.add(values);
-  context_.add(values);
+  tensor_.sum(values);
+  context_.sum(values);
 }
 
 void Transformer::sequence_gradients(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y,
@@ -179,9 +179,9 @@ void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const
   at::Tensor rstd;
   if (alone()) return void(rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows)));
   const HeadRows here = rows_of_head(in);
-  const at::Tensor of_context = context_.alone() ? rows : scratch("collected", here.of_context.count, rows.size(1));
-  sharing_.collect(head_input(head, x.index_select(0, here.here), rstd), here.counts, of_context);
-  context_.collect(of_context, context_.counts_of(in.label_rows, in.sequences.num_rows()), rows);
+  const at::Tensor of_context = context_.alone() ? rows : scratch("gathered", here.of_context.count, rows.size(1));
+  tensor_.all_gather(head_input(head, x.index_select(0, here.here), rstd), here.counts, of_context);
+  context_.all_gather(of_context, context_.counts_of(in.label_rows, in.sequences.num_rows()), rows);
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

@@ -130,8 +130,8 @@ void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& de
                       decoded.narrow(0, p.offset + i * p.packed.numel(), p.packed.numel()));
 }
 
-void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing) {
-  if (unit.derived_numel > 0) code_of(spec.adapter)->derive(spec, unit, flat, sharing);
+void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& tensor) {
+  if (unit.derived_numel > 0) code_of(spec.adapter)->derive(spec, unit, flat, tensor);
 }
 
 at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat) {

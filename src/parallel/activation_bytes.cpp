@@ -6,10 +6,22 @@ namespace qft::parallel {
 
 namespace {
 
+/// The rows that a rank computes in sub-layers with cut matrices, and those that it holds between sub-layers.
+struct Rows {
+  std::int64_t here, own;
+};
+Rows rows_of(const model::ModelSpec& spec, std::int64_t tokens, bool all_rows) {
+  if (all_rows) return {tokens, tokens};
+  const std::int64_t here = spec.context.room(tokens);
+  return {here, spec.share.room(here)};
+}
+
 /// Bytes that a layer keeps for its backward pass in addition to its input.
-std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
+std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens,
+                         bool all_rows = false) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  const std::int64_t here = spec.context.room(tokens), own = spec.share.room(here), statistic = compute == at::kDouble ? 8 : 4;
+  const auto [here, own] = rows_of(spec, tokens, all_rows);
+  const std::int64_t statistic = compute == at::kDouble ? 8 : 4;
   std::int64_t bytes = -own * spec.config.hidden_size * item;  // the first sub-layer's input is the layer's input
   for (const model::SubLayerSpec& sublayer : layer) {
     const std::int64_t rows = sublayer.on_own_rows ? own : here;
@@ -50,19 +62,18 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
   return bytes;
 }
 
-std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return 2 * boundary_bytes(spec, compute, tokens) + angle_bytes(spec, compute, tokens);
+std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool all_rows) {
+  return 2 * boundary_bytes(spec, compute, tokens, all_rows) + angle_bytes(spec, compute, tokens);
 }
 
-std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return spec.share.room(spec.context.room(tokens)) * spec.config.hidden_size *
-         static_cast<std::int64_t>(c10::elementSize(compute));
+std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool all_rows) {
+  return rows_of(spec, tokens, all_rows).own * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
-std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
+std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool all_rows) {
   std::int64_t most = 0;
-  for (const model::Layer& layer : spec.layers) most = std::max(most, saved_bytes(spec, layer, compute, tokens));
-  return most + boundary_bytes(spec, compute, tokens);
+  for (const model::Layer& layer : spec.layers) most = std::max(most, saved_bytes(spec, layer, compute, tokens, all_rows));
+  return most + boundary_bytes(spec, compute, tokens, all_rows);
 }
 
 }  // namespace qft::parallel

@@ -18,8 +18,8 @@ class DerivedValues {
   DerivedValues() = default;
   /// Both must outlive this object.
   DerivedValues(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device,
-                const model::RowSharing& sharing)
-      : spec_(&spec), unit_(&unit), sharing_(sharing) {
+                const model::RowSharing& tensor)
+      : spec_(&spec), unit_(&unit), tensor_(tensor) {
     const auto type = compute == at::kDouble ? at::kDouble : at::kFloat;
     if (unit.derived_numel > 0) values_ = at::zeros({unit.derived_numel}, at::TensorOptions().dtype(type).device(device));
   }
@@ -32,14 +32,14 @@ class DerivedValues {
   void fill(model::UnitBuffers& buffers) {
     if (empty()) return;
     buffers.derived = values_;
-    if (!current_) model::derive_values(*spec_, *unit_, buffers, sharing_);
+    if (!current_) model::derive_values(*spec_, *unit_, buffers, tensor_);
     current_ = true;
   }
 
  private:
   const model::ModelSpec* spec_ = nullptr;
   const model::UnitSpec* unit_ = nullptr;
-  model::RowSharing sharing_;
+  model::RowSharing tensor_;
   at::Tensor values_;
   bool current_ = false;
 };

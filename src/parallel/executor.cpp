@@ -78,7 +78,7 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, const Gr
       graphs_(schedule.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
   QFT_ASSERT(!schedule.graphs || (random.lora_dropout == 0.0 && !schedule.offload_inputs),
              "graphs support neither LoRA dropout nor offloaded activations");
-  QFT_ASSERT(!schedule.graphs || (transformer.sharing().alone() && transformer.context().alone()),
+  QFT_ASSERT(!schedule.graphs || (transformer.tensor().alone() && transformer.context().alone()),
              "graphs record no exchanges between ranks");
   QFT_ASSERT(schedule.recompute || !schedule.offload_inputs, "offloading layer inputs needs recomputation");
 }
@@ -190,7 +190,7 @@ void Executor::forward(const Action& action, Pass& pass) {
       transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
     if (action.lane == Lane::policy && pass.training())
-      micro.input().routing.add_up(transformer_.sharing(), transformer_.context());
+      micro.input().routing.add_up(transformer_.tensor(), transformer_.context());
     (action.lane == Lane::reference ? pass.reference_head : pass.head).forward(head_block(action, micro, pass));
   } else {
     forward_layer(action, micro, pass);

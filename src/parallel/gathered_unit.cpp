@@ -7,7 +7,7 @@
 namespace qft::parallel {
 
 GatheredUnit::GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& unit, const at::TensorOptions& options,
-                           comm::Communicator& shard, const model::RowSharing& sharing, const Residency& residency,
+                           comm::Communicator& shard, const model::RowSharing& tensor, const Residency& residency,
                            Transfers& transfers)
     : unit_(&unit),
       shard_(&shard),
@@ -15,7 +15,7 @@ GatheredUnit::GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& 
       trainable_(unit.trainable_numel, options, shard, residency, transfers),
       packed_(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers),
       decoded_(unit, options, transfers.pool, transfers.gathered),
-      derived_(spec, unit, options.dtype().toScalarType(), options.device(), sharing) {
+      derived_(spec, unit, options.dtype().toScalarType(), options.device(), tensor) {
   if (frozen_.gathers_parts() || trainable_.gathers_parts()) experts_ = UsedExperts(spec, unit);
 }
 

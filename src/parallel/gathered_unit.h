@@ -17,9 +17,9 @@ namespace qft::parallel {
 class GatheredUnit {
  public:
   GatheredUnit() = default;
-  /// `options`: compute type, and the device that computes. All arguments except `sharing` must outlive this object.
+  /// `options`: compute type, and the device that computes. All arguments except `tensor` must outlive this object.
   GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& unit, const at::TensorOptions& options,
-               comm::Communicator& shard, const model::RowSharing& sharing, const Residency& residency, Transfers& transfers);
+               comm::Communicator& shard, const model::RowSharing& tensor, const Residency& residency, Transfers& transfers);
 
   ShardedBuffer& buffer(model::Part part);
   ShardedBuffer& trainable() { return trainable_; }

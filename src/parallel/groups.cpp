@@ -29,7 +29,7 @@ constexpr std::array<GroupRow, kPurposes> kGroups = {{
     {"data",   comm::kDataAxes,                            comm::kDataAxes,                  false},
     {"slices", {Axis::shard, Axis::context},               {},                               true},
     {"copies", {Axis::replicate},                          {Axis::replicate, Axis::context}, true},
-    {"heads",  {Axis::context},                            {Axis::context},                  true},
+    {"context", {Axis::context},                           {Axis::context},                  true},
     {"tensor", {Axis::tensor},                             {Axis::tensor},                   true},
     {"owners", {Axis::shard, Axis::context, Axis::tensor}, {Axis::tensor},                   true},
     // clang-format on
@@ -49,13 +49,16 @@ comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks)
   return comm::Mesh({.replicate = 0, .context = context_ranks, .tensor = tensor_ranks}, rank, ranks).place(comm::kDataAxes);
 }
 
+int group_size(Purpose purpose, const Sharding& sharding) {
+  const int ranks = sharding.replicas * sharding.shard_ranks * sharding.context_ranks * sharding.tensor_ranks;
+  return comm::Mesh(sharding.degrees(), 0, ranks).place(axes_of(row_of(purpose), sharding.strategy.sharded())).size;
+}
+
 int num_device_groups(const Sharding& sharding, bool optimizer) {
-  const comm::Degrees degrees = sharding.degrees();
-  const comm::Mesh mesh(degrees, 0, sharding.replicas * sharding.shard_ranks * sharding.context_ranks * sharding.tensor_ranks);
   int groups = 0;
-  for (const Purpose purpose : {Purpose::slices, Purpose::copies, Purpose::heads, Purpose::tensor, Purpose::owners}) {
+  for (const Purpose purpose : {Purpose::slices, Purpose::copies, Purpose::context, Purpose::tensor, Purpose::owners}) {
     if (purpose == Purpose::owners && (!optimizer || sharding.tensor_ranks == 1)) continue;  // as Groups::owners()
-    if (mesh.place(axes_of(row_of(purpose), sharding.strategy.sharded())).size > 1) ++groups;
+    if (group_size(purpose, sharding) > 1) ++groups;
   }
   return groups;
 }
@@ -66,13 +69,13 @@ Groups::Groups(comm::Communicator& world, c10::Device device, const Sharding& sh
       sharded_(sharding.strategy.sharded()),
       mesh_(sharding.degrees(), world.rank(), world.size()) {}
 
-bool Groups::speaks() const {
+bool Groups::is_lead() const {
   return mesh_.coordinate(Axis::pipeline) == mesh_.degree(Axis::pipeline) - 1 && mesh_.coordinate(Axis::context) == 0 &&
          mesh_.coordinate(Axis::tensor) == 0;
 }
 
 void Groups::sum_of_data_ranks(std::span<double> values) const {
-  if (!speaks()) std::ranges::fill(values, 0.0);
+  if (!is_lead()) std::ranges::fill(values, 0.0);
   all().all_reduce(values.data(), values.size(), DType::f64);
 }
 

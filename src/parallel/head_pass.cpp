@@ -45,7 +45,7 @@ class HeadOutput {
 
   /// Call after the head has filled `values` and, through its reader, this context rank's part of `rows`.
   Logprobs logprobs(const HeadBlock& block) const {
-    if (rows.defined()) block.transformer.context().add(rows);
+    if (rows.defined()) block.transformer.context().sum(rows);
     return {values, reference, rows};
   }
 

@@ -59,7 +59,7 @@ class MicroInFlight {
  private:
   void reserve(std::int64_t tokens, bool training, model::Arena& scratch);
   at::Tensor boundary() {
-    const std::int64_t rows = transformer_.sharing().deal(in_->num_tokens()).room;
+    const std::int64_t rows = transformer_.tensor().rows_of(in_->num_tokens()).room;
     return arena_.alloc({rows, transformer_.spec().config.hidden_size}, transformer_.dtype());
   }
 

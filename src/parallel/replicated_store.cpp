@@ -14,9 +14,9 @@ namespace {
 class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, comm::Communicator& comm,
-                  bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes, const model::RowSharing& sharing)
+                  bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes, const model::RowSharing& tensor)
       : spec_(spec),
-        sharing_(sharing),
+        tensor_(tensor),
         pool_(device),
         units_(spec.units.size()),
         unit_grads_(spec.units.size()),
@@ -29,7 +29,7 @@ class ReplicatedStore final : public WeightStore {
       if (unit.frozen_numel > 0) buffers.frozen = at::empty({unit.frozen_numel}, options);
       if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
       units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
-      units_[u].derived = DerivedValues(spec, unit, precision.compute, device, sharing);
+      units_[u].derived = DerivedValues(spec, unit, precision.compute, device, tensor);
       // Zeros, because the optimizer also computes on the alignment gaps.
       if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
@@ -69,7 +69,7 @@ class ReplicatedStore final : public WeightStore {
     sum_->finish();
     std::vector<OwnedGrads> owned;
     for (const at::Tensor& grads : unit_grads_) owned.push_back({grads});
-    add_up_terms(spec_, owned, sharing_);
+    add_up_terms(spec_, owned, tensor_);
   }
   void abandon_step() override {  // nothing is in flight before the last group's reductions
     for (Unit& u : units_) {
@@ -163,7 +163,7 @@ class ReplicatedStore final : public WeightStore {
   }
 
   const model::ModelSpec& spec_;
-  model::RowSharing sharing_;
+  model::RowSharing tensor_;
   BlockPool pool_;
   Gauge decoded_;
   std::uint64_t generation_ = 1;
@@ -196,8 +196,8 @@ std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType g
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
                                                    ReductionOrder reduction_order, std::int64_t bucket_bytes,
-                                                   const model::RowSharing& sharing) {
-  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes, sharing);
+                                                   const model::RowSharing& tensor) {
+  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes, tensor);
 }
 
 }  // namespace qft::parallel

@@ -22,13 +22,13 @@ class ShardedStore final : public WeightStore {
  public:
   ShardedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const Strategy& strategy,
                const Offload& offload, comm::Communicator& shard, comm::Communicator& replicate, bool training,
-               const model::RowSharing& sharing)
+               const model::RowSharing& tensor)
       : spec_(spec),
         strategy_(strategy),
         offload_(offload),
         shard_(shard),
         replicate_(replicate),
-        sharing_(sharing),
+        tensor_(tensor),
         training_(training),
         grad_type_(precision.grad),
         grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
@@ -43,7 +43,7 @@ class ShardedStore final : public WeightStore {
     const Residency residency{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].weights = GatheredUnit(spec, unit, options, shard, sharing, residency, transfers_);
+      units_[u].weights = GatheredUnit(spec, unit, options, shard, tensor, residency, transfers_);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -116,7 +116,7 @@ class ShardedStore final : public WeightStore {
   void finish_reductions() override {
     while (!reductions_.empty()) complete_oldest();
     if (replicate_.size() > 1) add_up_replicas();
-    add_up_terms(spec_, complete_grads(), sharing_);
+    add_up_terms(spec_, complete_grads(), tensor_);
     agree_on_experts();
     for (Unit& u : units_)
       if (u.owned.defined() && u.sum.defined() && !u.owned.is_same(u.sum)) u.owned.copy_(u.sum);
@@ -308,7 +308,7 @@ class ShardedStore final : public WeightStore {
   Offload offload_;
   comm::Communicator& shard_;
   comm::Communicator& replicate_;
-  model::RowSharing sharing_;
+  model::RowSharing tensor_;
   bool training_;
   at::ScalarType grad_type_;
   at::TensorOptions grad_options_;
@@ -325,8 +325,8 @@ class ShardedStore final : public WeightStore {
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                 c10::Device device, const Strategy& strategy, const Offload& offload,
                                                 comm::Communicator& shard, comm::Communicator& replicate, bool training,
-                                                const model::RowSharing& sharing) {
-  return std::make_unique<ShardedStore>(spec, precision, device, strategy, offload, shard, replicate, training, sharing);
+                                                const model::RowSharing& tensor) {
+  return std::make_unique<ShardedStore>(spec, precision, device, strategy, offload, shard, replicate, training, tensor);
 }
 
 }  // namespace qft::parallel

@@ -51,7 +51,7 @@ StepResult combine_shares(const StepShare& share, const Objective& objective, co
   agreed[1] = share.stop_requested ? 1.0 : 0.0;
   const std::span squares = std::span(agreed).subspan(2, units), sums = std::span(agreed).subspan(2 + units);
   std::ranges::copy(share.grad_square_sums, squares.begin());
-  if (groups.speaks()) {
+  if (groups.is_lead()) {
     std::vector<double> values = values_of(share.sums);
     for (std::size_t i = 0; i < values.size(); i += width) values[i] /= objective.denominator();
     if (range.total > 0) {  // each micro-batch has its own place; the other ranks add zeros there

@@ -35,7 +35,7 @@ std::vector<Term> terms_of(const model::ModelSpec& spec, const std::vector<Owned
   return terms;
 }
 
-void add_up(std::span<const Term> terms, std::int64_t room, const model::RowSharing& sharing) {
+void add_up(std::span<const Term> terms, std::int64_t room, const model::RowSharing& tensor) {
   const at::Tensor& first = terms.front().values;
   const at::Tensor sums = at::zeros({room}, first.options().dtype(wide(first.scalar_type())));
   const auto for_each = [&](const auto& f) {
@@ -46,19 +46,19 @@ void add_up(std::span<const Term> terms, std::int64_t room, const model::RowShar
     }
   };
   for_each([](const Term& t, const at::Tensor& place) { place.copy_(t.values); });
-  sharing.add(sums);
+  tensor.sum(sums);
   for_each([](const Term& t, const at::Tensor& place) { t.values.copy_(place); });
 }
 
 }  // namespace
 
-void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& sharing) {
-  if (sharing.alone()) return;
+void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& tensor) {
+  if (tensor.alone()) return;
   const std::vector<Term> terms = terms_of(spec, owned);
   for (std::size_t begin = 0, end = 0; begin < terms.size(); begin = end) {
     std::int64_t room = 0;
     for (; end < terms.size() && (end == begin || room + terms[end].room() <= kPiece); ++end) room += terms[end].room();
-    add_up(std::span(terms).subspan(begin, end - begin), room, sharing);
+    add_up(std::span(terms).subspan(begin, end - begin), room, tensor);
   }
 }
 

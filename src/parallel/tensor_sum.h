@@ -17,9 +17,9 @@ struct OwnedGrads {
   std::int64_t begin = 0;
 };
 
-/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over the ranks of `sharing`, with
+/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over the ranks of `tensor`, with
 /// the same bits on all. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks.
 /// Collective.
-void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& sharing);
+void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& tensor);
 
 }  // namespace qft::parallel

@@ -91,8 +91,8 @@ std::string degrees_words(const Verdict& v) {
   };
   const bool timed = v.step_seconds.has_value();
   add(v.known, "fits", [](const DegreesRow& row) { return row.fits ? "yes" : "no"; });
-  add(timed, "step s", [](const DegreesRow& row) { return seconds_text(row.time.step); });
-  add(timed, "tokens/s", [](const DegreesRow& row) { return fmt::format("{:.0f}", row.tokens_per_second()); });
+  add(timed, "step s", [](const DegreesRow& row) { return row.fits ? seconds_text(row.time.step) : ""; });
+  add(timed, "tokens/s", [](const DegreesRow& row) { return row.fits ? fmt::format("{:.0f}", row.tokens_per_second()) : ""; });
   for (const auto& [name, bytes, seconds] : {std::tuple{"tensor", &StepTime::tensor_bytes, &StepTime::tensor_wait},
                                              {"context", &StepTime::context_bytes, &StepTime::context_wait}}) {
     add(true, fmt::format("{} {}", name, exchanged.name),
@@ -104,19 +104,20 @@ std::string degrees_words(const Verdict& v) {
                      fmt::format("*: the run; {}: received in the exchanges of a step{}\n", exchanged.name,
                                  timed ? "; wait: compute waits for them" : "");
   text += refused_words(v);
-  if (v.better) text += fmt::format("use {}\n", settings_of(*v.better));
+  if (v.better && v.fits) text += fmt::format("use {}\n", settings_of(*v.better));
   return text;
 }
 
 nlohmann::ordered_json degrees_json(const Verdict& v) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const DegreesRow& row : v.degrees) {
-    json.push_back({{"tensor_parallel", row.tensor},
-                    {"context_parallel", row.context},
-                    {"strategy", row.strategy},
-                    {"run", is_of(row, v.row)},
-                    {"memory", row.needed},
-                    {"bytes", {{"tensor", row.time.tensor_bytes}, {"context", row.time.context_bytes}}}});
+    json.push_back(
+        {{"tensor_parallel", row.tensor},
+         {"context_parallel", row.context},
+         {"strategy", row.strategy},
+         {"run", is_of(row, v.row)},
+         {"memory", row.needed},
+         {"bytes", {{"tensor", std::llround(row.time.tensor_bytes)}, {"context", std::llround(row.time.context_bytes)}}}});
     if (v.known) json.back()["fits"] = row.fits;
     if (!v.step_seconds) continue;
     json.back()["tokens_per_second"] = row.tokens_per_second();

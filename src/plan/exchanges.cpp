@@ -134,7 +134,7 @@ class OfMicroBatch {
     return all;
   }
 
-  /// The labels' rows, collected or added up.
+  /// The labels' rows, gathered or added up.
   Exchange label_rows() const { return once(amount(micro_.labels * spec_.config.hidden_size) * item_ / context_, tensor_); }
   /// Maxima, sums of exponentials and the targets' logits. The rows of a chunk are exchanged together.
   Exchange softmax() const {

@@ -19,8 +19,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "exchanges.h"
-
 namespace qft::plan {
 namespace {
 

@@ -1,17 +1,15 @@
-// Sizes of the groups that parallel::Groups makes of a sharding. Private to plan.
+// Sizes of the groups of a plan. Private to plan.
 #pragma once
 
-#include "qft/parallel/strategy.h"
+#include "qft/parallel/groups.h"
 
 namespace qft::plan {
 
-/// Ranks of Groups::slices(), which share one copy of the weights: context ranks hold slices too.
-inline int slices_of(const parallel::Sharding& s) {
-  return s.strategy.sharded() ? s.shard_ranks * s.context_ranks : 1;
+inline int slices_of(const parallel::Sharding& sharding) {
+  return parallel::group_size(parallel::Purpose::slices, sharding);
 }
-/// Ranks of Groups::copies(), which add up the gradients of the same slice.
-inline int copies_of(const parallel::Sharding& s) {
-  return s.strategy.sharded() ? s.replicas : s.replicas * s.context_ranks;
+inline int copies_of(const parallel::Sharding& sharding) {
+  return parallel::group_size(parallel::Purpose::copies, sharding);
 }
 
 }  // namespace qft::plan

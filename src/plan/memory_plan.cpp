@@ -19,7 +19,6 @@
 #include <string_view>
 
 #include "element_size.h"
-#include "exchanges.h"
 #include "gathered_set.h"
 #include "group_sizes.h"
 #include "head_chunk.h"
@@ -61,7 +60,7 @@ bool has_all_rows(const RunPlan& run) {
 std::int64_t rows_here(const RunPlan& run) {
   return has_all_rows(run) ? run.shape.tokens : run.spec->context.room(run.shape.tokens);
 }
-/// Rows of these that a rank computes in sub-layers with whole matrices.
+/// Rows that a rank computes in sub-layers with whole matrices. In decoding each rank has all rows.
 std::int64_t own_rows(const RunPlan& run) {
   return has_all_rows(run) ? run.shape.tokens : run.spec->share.room(rows_here(run));
 }
@@ -89,16 +88,16 @@ struct LargestSizes {
   std::int64_t oft_scratch = 0;                             ///< bytes of OFT's scratch
 
   explicit LargestSizes(const RunPlan& run) {
-    const std::int64_t own = own_rows(run), rows = rows_here(run), sharers = run.spec->share.ranks;
+    const std::int64_t own = own_rows(run), rows = rows_here(run), tensor_ranks = run.spec->share.ranks;
     const std::int64_t boundary = run.spec->share.room(rows) * run.spec->config.hidden_size;
     std::map<std::string_view, std::int64_t> named = {{"norm", boundary}, {"branch", boundary}};
-    if (sharers > 1) {
-      for (const char* name : {"collected", "partial"}) named[name] = sharers * boundary;
-      if (run.training) named["collected.g"] = sharers * boundary;
+    if (tensor_ranks > 1) {
+      for (const char* name : {"gathered", "partial"}) named[name] = tensor_ranks * boundary;
+      if (run.training) named["gathered.g"] = tensor_ranks * boundary;
     } else if (run.spec->context.ranks > 1) {  // the labels' rows
       const std::int64_t labels = std::min(run.shape.num_labels(), rows) * run.spec->config.hidden_size;
       if (run.training) named["partial"] = labels;
-      if (run.objective.reference_rows) named["collected"] = labels;
+      if (run.objective.reference_rows) named["gathered"] = labels;
     }
     for (const model::Layer& layer : run.spec->layers)
       for (const model::SubLayerSpec& sublayer : layer) {
@@ -173,16 +172,17 @@ struct Temporaries {
 
   explicit Temporaries(const RunPlan& run) : layer(operation_bytes(run)) {
     const auto& c = run.spec->config;
-    const std::int64_t sharers = run.spec->share.ranks;
+    const std::int64_t tensor_ranks = run.spec->share.ranks;
     if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->vocabulary.count * statistics_bytes(run);
-    if (sharers * run.spec->context.ranks > 1)  // the labels' rows among a rank's own rows, and their gradient
+    if (tensor_ranks * run.spec->context.ranks > 1)  // the labels' rows among a rank's own rows, and their gradient
       head += 2 * std::min(run.shape.num_labels(), run.spec->share.room(rows_here(run))) * c.hidden_size *
               size_of(run.precision.compute);
     if (!run.kernels.plain) return;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
-    layer = std::max(layer, plain({rows_here(run), c.hidden_size, (c.intermediate_size + sharers - 1) / sharers, 0, 0}));
+    layer =
+        std::max(layer, plain({rows_here(run), c.hidden_size, (c.intermediate_size + tensor_ranks - 1) / tensor_ranks, 0, 0}));
     head += plain({rows_here(run), c.hidden_size, 0, head_rows(run), run.spec->vocabulary.count});
   }
 };
@@ -239,7 +239,7 @@ std::int64_t buffer_bytes(const RunPlan& run) {
                         : copied(rows_here(run), widest.input);
   bytes += graph_bytes(run);
   if (!run.training || needs_recompute_arena(run))
-    bytes += parallel::recomputed_layer_bytes(*run.spec, run.precision.compute, run.shape.tokens);
+    bytes += parallel::recomputed_layer_bytes(*run.spec, run.precision.compute, run.shape.tokens, has_all_rows(run));
   return bytes;
 }
 
@@ -437,7 +437,8 @@ MemoryPlan plan_memory(const RunPlan& run) {
       p.host += run.schedule.group * run.spec->config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
     p.activations =
-        run.schedule.group * (parallel::forward_bytes(*run.spec, run.precision.compute, run.shape.tokens) + reference_bytes(run));
+        run.schedule.group *
+        (parallel::forward_bytes(*run.spec, run.precision.compute, run.shape.tokens, has_all_rows(run)) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // An update runs after gathered weights and activations are freed.

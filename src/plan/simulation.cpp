@@ -133,7 +133,7 @@ class Simulator {
     return work;
   }
 
-  /// Context ranks divide a micro-batch's rows evenly, and its heads in attention.
+  /// Context ranks divide a micro-batch's rows evenly; uneven heads are counted as even.
   void compute(const Work& work) { compute(seconds(work, machine_, run_.precision.compute) / run_.sharding.context_ranks); }
   void compute(double takes) {
     total_.compute += takes;

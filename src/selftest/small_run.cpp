@@ -3,6 +3,7 @@
 #include "qft/core/hash.h"
 #include "qft/encode/item_columns.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/run_plan.h"
 #include "qft/loader/shared_prompts.h"
 #include "qft/ops/philox.h"
 #include "qft/parallel/routing_objective.h"
@@ -41,8 +42,9 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
 
 plan::RunPlan plan_of(const SmallCase& c, int rank, int ranks) {
   plan::RunPlan run;
-  run.spec = std::make_shared<const model::ModelSpec>(
-      make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks}, {rank / c.tensor_ranks % c.context_ranks, c.context_ranks}));
+  const comm::Mesh mesh({.replicate = 0, .context = c.context_ranks, .tensor = c.tensor_ranks}, rank, ranks);
+  const auto shares = engine::RankShares::of(mesh);
+  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c, shares.tensor, shares.context));
   run.precision = c.precision;
   run.rule = &optim::rule_of(c.optim);
   run.hyper = {.eps = c.eps, .weight_decay = 0.01};
@@ -235,7 +237,7 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   if (case_.labels > 0) columns.emplace(columns::kTargets, std::move(targets));
   in.set_columns(columns);
   in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_,
-                                     instance_->transformer().sharing(), instance_->transformer().context());
+                                     instance_->transformer().tensor(), instance_->transformer().context());
   in.keep_rows_of(instance_->transformer().context());
   return in;
 }

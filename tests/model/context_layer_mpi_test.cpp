@@ -46,7 +46,7 @@ Result run(const ModelConfig& config, int layer, const Batch& batch, const RowSh
   in.keep_rows_of(context);
   transformer.ensure_positions(in.sequences.max_length);
   const std::int64_t rows = in.sequences.num_rows(), hidden = config.hidden_size;
-  const OwnRows own = context.deal(rows);
+  const OwnRows own = context.rows_of(rows);
   Arena arena(at::kCPU);
   const at::Tensor x = own.of(random_values({rows, hidden}, 2)).clone(), gx = own.of(random_values({rows, hidden}, 3)).clone();
   const LayerWeights weights = bind_layer(spec, unit, flat);
@@ -70,10 +70,10 @@ void compare(const ModelConfig& config, int layer) {
   for (const Batch& batch : {Batch{{0, 2}}, Batch{{0, 5, 7, 16}}, Batch{{0, 1, 14}}, Batch{{0, 9, 19, 24}, {0, 6, 0}}}) {
     SCOPED_TRACE(fmt::format("{} tokens", batch.bounds.back()));
     const Result one = run(config, layer, batch, {}), mine = run(config, layer, batch, context);
-    const OwnRows own = context.deal(one.y.size(0));
+    const OwnRows own = context.rows_of(one.y.size(0));
     expect_equal(mine.y, own.of(one.y), "output");
     expect_equal(mine.gx, own.of(one.gx), "gradient of the input");
-    context.add(mine.grad);
+    context.sum(mine.grad);
     expect_equal(mine.grad, one.grad, "gradients of the weights");
   }
 }

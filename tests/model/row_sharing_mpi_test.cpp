@@ -35,7 +35,7 @@ TEST_P(RowSharingTest, EachRowHasOneRank) {
   for (const std::int64_t rows : {0, 1, 2, 3, 5, 7, 8, 12}) {
     std::int64_t next = 0;
     for (int r = 0; r < sharing.ranks(); ++r) {
-      const OwnRows own = sharing.deal(rows, r);
+      const OwnRows own = sharing.rows_of(rows, r);
       EXPECT_EQ(own.first, next) << rows << " rows, rank " << r;
       EXPECT_LE(own.count, own.room);
       EXPECT_EQ(own.room, (rows + world().size() - 1) / world().size());
@@ -49,12 +49,12 @@ TEST_P(RowSharingTest, EachRowHasOneRank) {
 TEST_P(RowSharingTest, CollectedRowsAreTheMicroBatchAndZeros) {
   for (const std::int64_t rows : {1, 2, 3, 5, 7, 12}) {
     const at::Tensor want = numbers(rows, GetParam());
-    const OwnRows own = sharing.deal(rows);
+    const OwnRows own = sharing.rows_of(rows);
     const at::Tensor mine = at::full({own.room, kWidth}, 99, want.options());
     own.filled(mine).copy_(own.of(want));
     own.clear_rest(mine);
     const at::Tensor all = at::full({sharing.room_of_all(rows), kWidth}, 77, want.options());
-    sharing.collect(mine, all);
+    sharing.all_gather(mine, all);
     EXPECT_TRUE(all.narrow(0, 0, rows).equal(want)) << rows;
     EXPECT_EQ(all.narrow(0, rows, all.size(0) - rows).abs().sum().item<double>(), 0.0) << rows;
   }
@@ -63,11 +63,11 @@ TEST_P(RowSharingTest, CollectedRowsAreTheMicroBatchAndZeros) {
 TEST_P(RowSharingTest, SumsAreDealtAndTheRestIsZero) {
   for (const std::int64_t rows : {1, 2, 3, 5, 7, 12}) {
     const at::Tensor one = numbers(rows, GetParam());
-    const OwnRows own = sharing.deal(rows);
+    const OwnRows own = sharing.rows_of(rows);
     const at::Tensor all = at::full({sharing.room_of_all(rows), kWidth}, NAN, one.options());
     all.narrow(0, 0, rows).copy_(one * (sharing.rank() + 1));
     const at::Tensor mine = at::full({own.room, kWidth}, 99, one.options());
-    sharing.add_and_deal(all, rows, mine);
+    sharing.reduce_scatter(all, rows, mine);
     const int sum = sharing.ranks() * (sharing.ranks() + 1) / 2;
     EXPECT_TRUE(own.filled(mine).equal(own.of(one * sum))) << rows;
     EXPECT_EQ(mine.narrow(0, own.count, own.room - own.count).abs().sum().item<double>(), 0.0) << rows;
@@ -84,15 +84,15 @@ TEST_P(RowSharingTest, SomeRowsAreCollectedAndTheirSumsDealt) {
     const auto rank = static_cast<std::size_t>(sharing.rank());
     const std::int64_t first = std::accumulate(counts.begin(), counts.begin() + sharing.rank(), std::int64_t{0});
     for (std::int64_t i = first; i < first + counts[rank]; ++i) {
-      const OwnRows own = sharing.deal(rows);
+      const OwnRows own = sharing.rows_of(rows);
       EXPECT_GE(chosen[static_cast<std::size_t>(i)], own.first);
       EXPECT_LT(chosen[static_cast<std::size_t>(i)], own.end());
     }
     const at::Tensor mine = want.narrow(0, first, counts[rank]).clone(), all = at::zeros({n, kWidth}, want.options());
-    sharing.collect(mine, counts, all);
+    sharing.all_gather(mine, counts, all);
     EXPECT_TRUE(all.equal(want));
     mine.zero_();
-    sharing.add_and_deal(all, counts, mine);
+    sharing.reduce_scatter(all, counts, mine);
     EXPECT_TRUE(mine.equal(want.narrow(0, first, counts[rank]) * sharing.ranks()));
   }
 }
@@ -100,15 +100,15 @@ TEST_P(RowSharingTest, SomeRowsAreCollectedAndTheirSumsDealt) {
 TEST_P(RowSharingTest, SumsAndMaximaReachAllRanks) {
   const at::Tensor values = at::full({5}, sharing.rank() + 1, at::TensorOptions().dtype(GetParam()));
   const at::Tensor sums = values.clone(), most = values.clone();
-  sharing.add(sums);
-  sharing.maximum(most);
+  sharing.sum(sums);
+  sharing.max(most);
   EXPECT_TRUE(sums.equal(at::full_like(values, sharing.ranks() * (sharing.ranks() + 1) / 2)));
   EXPECT_TRUE(most.equal(at::full_like(values, sharing.ranks())));
 }
 
 TEST(RowSharing, ARankAloneHasAllRows) {
   const RowSharing alone;
-  const OwnRows own = alone.deal(7);
+  const OwnRows own = alone.rows_of(7);
   EXPECT_TRUE(alone.alone());
   EXPECT_EQ(own.first, 0);
   EXPECT_EQ(own.count, 7);
@@ -133,7 +133,7 @@ TEST(RowSharing, ANormOfSharedColumnsIsTheWholeNorm) {
   ops::rms_norm_backward({.gy = gy, .x = x, .weight = weight, .rstd = rstd, .gx = gx, .gweight = gweight}, workspace);
 
   const auto part = [&](const at::Tensor& all) { return all.narrow(-1, first, kColumns).clone(at::MemoryFormat::Contiguous); };
-  const ops::SharedColumns shared{width, [&](const at::Tensor& sums) { sharing.add(sums); }, !copies};
+  const ops::SharedColumns shared{width, [&](const at::Tensor& sums) { sharing.sum(sums); }, !copies};
   const at::Tensor my_y = part(y).zero_(), my_rstd = at::zeros_like(rstd), my_gx = part(gx).zero_(),
                    my_gweight = part(gweight).zero_();
   ops::rms_norm_forward(part(x), part(weight), 1e-6, my_y, my_rstd, ops::NormWeight::plain, shared);
@@ -146,7 +146,7 @@ TEST(RowSharing, ANormOfSharedColumnsIsTheWholeNorm) {
   const at::Tensor sums = at::zeros({kRows + 1, width}, at::kDouble);
   sums.narrow(0, 0, kRows).narrow(1, first, kColumns).add_(my_gx);
   sums[kRows].narrow(0, first, kColumns).add_(my_gweight);
-  sharing.add(sums);
+  sharing.sum(sums);
   EXPECT_LT((sums.narrow(0, 0, kRows) - gx).abs().max().item<double>(), 1e-13);
   EXPECT_LT((sums[kRows] - gweight).abs().max().item<double>(), 1e-13);
 }

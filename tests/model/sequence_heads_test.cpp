@@ -14,7 +14,7 @@ TEST(SequenceHeads, HaveEachHeadOnceWithItsKeyHead) {
         std::int64_t next = 0, keys = 0;
         bool repeats = false;
         for (int rank = 0; rank < ranks; ++rank) {
-          const SequenceShare share = SequenceShare::deal(heads, key_heads, {rank, ranks});
+          const SequenceShare share = SequenceShare::split(heads, key_heads, {rank, ranks});
           ASSERT_EQ(share.ranks.size(), static_cast<std::size_t>(ranks));
           const SequenceHeads& mine = share.mine();
           EXPECT_EQ(mine.heads.begin, next);
@@ -33,11 +33,11 @@ TEST(SequenceHeads, HaveEachHeadOnceWithItsKeyHead) {
 }
 
 TEST(SequenceHeads, AreNotDealtToOneRank) {
-  EXPECT_FALSE(SequenceShare::deal(6, 2, {}).any());
+  EXPECT_FALSE(SequenceShare::split(6, 2, {}).any());
 }
 
 TEST(SequenceHeads, CountTheColumnsThatAreSent) {
-  const SequenceShare share = SequenceShare::deal(6, 2, {0, 4});  // 2, 2, 1 and 1 heads; the second rank's have two key heads
+  const SequenceShare share = SequenceShare::split(6, 2, {0, 4});  // 2, 2, 1 and 1 heads; the second rank's have two key heads
   EXPECT_EQ(share.ranks[1].key_heads, (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(share.mine().columns(8, false), 16);
   EXPECT_EQ(share.mine().columns(8, true), 8);

@@ -67,7 +67,7 @@ void expect_bytes_of_a_step(const Row& row) {
   const RunPlan plan = plan_of(c, run, groups.data().size());
   run.step(0, kPack);
   const auto counted = [](const comm::Communicator& group) { return static_cast<double>(group.counters().total_bytes()); };
-  const double tensor_before = counted(groups.tensor()), context_before = counted(groups.heads());
+  const double tensor_before = counted(groups.tensor()), context_before = counted(groups.context());
   run.step(1, kPack);
   const std::vector<MicroShape> shapes = shapes_of(1, c.item_sequences, groups.data());
   const int here = static_cast<int>(shapes.size()), most = comm::all_reduce_value(world(), here, comm::ReduceOp::max);
@@ -83,7 +83,7 @@ void expect_bytes_of_a_step(const Row& row) {
   const double tensor = of_all(counted(groups.tensor()) - tensor_before);
   EXPECT_NEAR(of_all(planned.tensor.bytes), tensor, 0.5);
   EXPECT_EQ(tensor > 0, c.tensor_ranks > 1);
-  const double context = of_all(counted(groups.heads()) - context_before);
+  const double context = of_all(counted(groups.context()) - context_before);
   EXPECT_NEAR(of_all(planned.context.bytes), context, 0.5);
   EXPECT_EQ(context > 0, c.context_ranks > 1);
 }

@@ -46,9 +46,7 @@ config::RunConfig config_of(const Case& c, Files& files) {
 plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engine::ModelSource& source,
                       const comm::Communicator& comm) {
   const comm::Degrees degrees = comm::resolve(c.layout->degrees, comm.size());
-  const model::Share tensor{comm.rank() % degrees.tensor, degrees.tensor},
-      context{comm.rank() / degrees.tensor % degrees.context, degrees.context};
-  plan::RunPlan run = engine::plan_of(config, source, engine::RankShares{tensor, context});
+  plan::RunPlan run = engine::plan_of(config, source, engine::RankShares::of(comm::Mesh(degrees, comm.rank(), comm.size())));
   run.precision = optim::Precision::fp64();
   run.hyper.weight_decay = 0.01;
   run.sharding = make_sharding(strategy_of(c.layout->strategy), c.way->offload, degrees.replicate * degrees.shard, degrees.shard);

@@ -65,7 +65,7 @@ TEST(Groups, HaveTheRanksThatTheirPurposeNeeds) {
     const Groups groups(world(), device_under_test(), sharding_of(s, /*sharded=*/true));
     EXPECT_EQ(members(groups.all()), along(1, world().size()));
     EXPECT_EQ(members(groups.tensor()), along(1, s.tensor));
-    EXPECT_EQ(members(groups.heads()), along(s.tensor, s.context));
+    EXPECT_EQ(members(groups.context()), along(s.tensor, s.context));
     EXPECT_EQ(members(groups.slices()), along(s.tensor, s.context * s.shards));
     EXPECT_EQ(members(groups.data()), along(s.tensor * s.context, s.shards * s.replicas));
     EXPECT_EQ(members(groups.copies()), along(s.tensor * s.context * s.shards, s.replicas));
@@ -73,7 +73,7 @@ TEST(Groups, HaveTheRanksThatTheirPurposeNeeds) {
     EXPECT_EQ(&groups.owners() == &groups.slices(), s.tensor == 1);
     EXPECT_EQ(&groups.data() == &world().host(), s.context * s.tensor == 1) << "all ranks need no second group";
     int several = 0;
-    for (const auto* group : {&groups.tensor(), &groups.heads(), &groups.slices(), &groups.copies()})
+    for (const auto* group : {&groups.tensor(), &groups.context(), &groups.slices(), &groups.copies()})
       several += group->size() > 1;
     EXPECT_EQ(num_device_groups(sharding_of(s, true), /*optimizer=*/false), several);
     EXPECT_EQ(num_device_groups(sharding_of(s, true), /*optimizer=*/true), several + (s.tensor > 1 ? 1 : 0));
@@ -93,7 +93,7 @@ TEST(Groups, WithoutShardsAreGroupsOfCopies) {
 
 TEST(Groups, OfOneRankSendNothing) {
   const Groups groups(world(), device_under_test(), sharding_of({world().size(), 1, 1, 1}, /*sharded=*/true));
-  for (comm::Communicator* group : {&groups.tensor(), &groups.heads(), &groups.slices()}) EXPECT_EQ(group->backend(), "self");
+  for (comm::Communicator* group : {&groups.tensor(), &groups.context(), &groups.slices()}) EXPECT_EQ(group->backend(), "self");
 }
 
 TEST(Groups, HaveOneSpeakerForEachDataRank) {
@@ -102,7 +102,7 @@ TEST(Groups, HaveOneSpeakerForEachDataRank) {
     const comm::Place place = data_place(world().rank(), world().size(), s.context, s.tensor);
     EXPECT_EQ(place, (comm::Place{groups.data().rank(), groups.data().size()})) << "known before the strategy";
     std::multiset<int> spoken;
-    for (const int data_rank : comm::all_gather_value(world(), groups.speaks() ? place.rank : -1))
+    for (const int data_rank : comm::all_gather_value(world(), groups.is_lead() ? place.rank : -1))
       if (data_rank >= 0) spoken.insert(data_rank);
     std::vector<int> once(static_cast<std::size_t>(place.size));
     std::iota(once.begin(), once.end(), 0);
@@ -115,7 +115,7 @@ TEST(Groups, SumsAreThoseOfTheSpeakersOnAllRanks) {
   for (const Sizes& s : sizes_of(world().size())) {
     const Groups groups(world(), device_under_test(), sharding_of(s, /*sharded=*/true));
     const int rank = groups.data().rank(), size = groups.data().size();
-    const double own = groups.speaks() ? 1.0 / (3.0 + rank) : std::nan("");
+    const double own = groups.is_lead() ? 1.0 / (3.0 + rank) : std::nan("");
     double expected = 0.0;
     for (int r = 0; r < size; ++r) expected += 1.0 / (3.0 + r);
     engine::BatchSums sums(size, 2);
@@ -159,7 +159,7 @@ TEST(DataRanks, ReadEachSampleOnceAndTheirOtherRanksTheSame) {
     for (std::int64_t step = 0; step < loader.total_steps(); ++step)
       for (const loader::MicroBatch& micro : loader.next().micro_batches)
         for (const std::int64_t sample : micro.samples) ++counts[static_cast<std::size_t>(sample)];
-    for (comm::Communicator* same : {&groups.tensor(), &groups.heads()}) {
+    for (comm::Communicator* same : {&groups.tensor(), &groups.context()}) {
       std::vector<std::int64_t> all = counts;
       same->host().all_reduce(all.data(), all.size(), DType::i64);
       for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], counts[i] * same->size());

@@ -52,7 +52,7 @@ inline std::uint32_t random(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
 /// Lengths of the sequences of each micro-batch: fewer rows than ranks, and numbers that do not divide.
 inline const std::vector<std::vector<int>> kMicroBatches = {{2}, {5, 2, 9}, {3, 8}};
 
-inline model::MicroInput micro_batch(std::size_t number, const model::ModelSpec& spec, const model::RowSharing& sharing,
+inline model::MicroInput micro_batch(std::size_t number, const model::ModelSpec& spec, const model::RowSharing& tensor,
                                      const model::RowSharing& context, c10::Device device) {
   std::vector<std::int32_t> tokens, cu = {0}, labels;
   std::vector<std::int64_t> samples;
@@ -67,7 +67,7 @@ inline model::MicroInput micro_batch(std::size_t number, const model::ModelSpec&
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device);
-  in.routing = model::Routing::build(spec.config, in.sequences, at::kDouble, device, sharing, context);
+  in.routing = model::Routing::build(spec.config, in.sequences, at::kDouble, device, tensor, context);
   in.keep_rows_of(context);
   return in;
 }
@@ -99,16 +99,16 @@ class Ranks {
         device_(device),
         sharding_(sharding_of(setup, comm.size())),
         groups_(comm, device, sharding_),
-        sharing_(groups_.tensor()),
-        context_(groups_.heads()),
+        tensor_(groups_.tensor()),
+        context_(groups_.context()),
         spec_(model::ModelSpec::build(model::ModelConfig::parse(setup.config, setup.name),
                                       setup.lora.enabled() ? model::Finetuning::adapter : model::Finetuning::full, setup.lora, {},
-                                      setup.head, {}, {sharing_.rank(), sharing_.ranks()}, {context_.rank(), context_.ranks()})),
-        transformer_(spec_, at::kDouble, device, sharing_, context_),
+                                      setup.head, {}, {tensor_.rank(), tensor_.ranks()}, {context_.rank(), context_.ranks()})),
+        transformer_(spec_, at::kDouble, device, tensor_, context_),
         store_(sharding_.strategy.sharded() ? make_sharded_store(spec_, optim::Precision::fp64(), device, sharding_.strategy, {},
-                                                                 groups_.slices(), groups_.copies(), true, sharing_)
+                                                                 groups_.slices(), groups_.copies(), true, tensor_)
                                             : make_replicated_store(spec_, optim::Precision::fp64(), device, groups_.copies(),
-                                                                    true, ReductionOrder::as_ready, 2048, sharing_)) {
+                                                                    true, ReductionOrder::as_ready, 2048, tensor_)) {
     for (int u = 0; u < spec_.num_units(); ++u)
       for (const model::ParamSpec& p : spec_.units[static_cast<std::size_t>(u)].params) fill(u, p);
     store_->broadcast_updates();
@@ -119,7 +119,7 @@ class Ranks {
     const int data = groups_.data().size();
     double labels = 0.0, tokens = 0.0;
     for (std::size_t m = 0; m < kMicroBatches.size(); ++m) {
-      model::MicroInput in = micro_batch(m, spec_, sharing_, context_, device_);
+      model::MicroInput in = micro_batch(m, spec_, tensor_, context_, device_);
       labels += static_cast<double>(in.labels.size());
       tokens += static_cast<double>(in.sequences.num_rows());
       if (static_cast<int>(m) % data == groups_.data().rank()) micros.push_back(std::move(in));
@@ -200,7 +200,7 @@ class Ranks {
   c10::Device device_;
   Sharding sharding_;
   Groups groups_;
-  model::RowSharing sharing_, context_;
+  model::RowSharing tensor_, context_;
   model::ModelSpec spec_;
   model::Transformer transformer_;
   std::unique_ptr<WeightStore> store_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
+#include "qft/comm/mesh.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/model_source.h"
 #include "qft/plan/resolve.h"
@@ -16,6 +17,7 @@ namespace qft::engine {
 /// A rank among those that share matrices, and among those that share sequences.
 struct RankShares {
   model::Share tensor, context;
+  static RankShares of(const comm::Mesh& mesh);
 };
 
 /// Returns the part of the plan that does not depend on the machine: model, element types of training, objective, settings. Reads

@@ -23,12 +23,13 @@ struct RowsOfHeads {
 /// Exchanges for one pass, on the device in stream order. Both functions are collective over the context ranks.
 class HeadExchange {
  public:
-  /// All must outlive this object. `context`: the ranks, of which each has the rows that RowSharing deals of `rows`.
+  /// `context`: the context ranks; each has the rows that RowSharing gives it of `rows`. All must outlive this object.
   HeadExchange(const SequenceShare& share, const RowSharing& context, std::int64_t rows, ops::Workspace& workspace);
 
   /// Fills `whole` [rows, columns] contiguous: from each part in turn, this rank's heads of all rows.
   void to_sequences(std::span<const RowsOfHeads> parts, const at::Tensor& whole) const;
-  /// Fills the parts from every rank's `whole`. Of key heads that come several times, it adds up what the ranks have: gradients.
+  /// Fills the parts from every rank's `whole`. If several ranks have a copy of a key head, adds up their values: they are
+  /// gradients.
   void to_rows(const at::Tensor& whole, std::span<const RowsOfHeads> parts) const;
 
  private:

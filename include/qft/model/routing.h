@@ -32,10 +32,10 @@ struct Routing {
 
   /// Returns zeros for these sequences; an empty Routing for a model without experts.
   static Routing build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
-                       c10::Device device, const RowSharing& sharing = {}, const RowSharing& context = {});
+                       c10::Device device, const RowSharing& tensor = {}, const RowSharing& context = {});
   /// Adds up the ranks' sums after the forward pass of all layers, before the losses or their gradients are computed. Collective
   /// over the ranks of both, as Transformer has them.
-  void add_up(const RowSharing& sharing, const RowSharing& context = {}) const;
+  void add_up(const RowSharing& tensor, const RowSharing& context = {}) const;
   /// Adds the router statistics of one layer for T rows: probabilities [T, E], experts int32 [T, k], log_sums [T].
   void add(std::int64_t layer, const at::Tensor& probabilities, const at::Tensor& chosen_experts,
            const at::Tensor& log_sums) const;

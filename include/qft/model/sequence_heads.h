@@ -23,7 +23,7 @@ struct SequenceHeads {
 /// Workspace name of a rank's rows of all ranks' heads, while they are exchanged.
 inline constexpr const char* kExchangedHeads = "exchanged_heads";
 
-/// The heads of a tensor rank, dealt to context ranks.
+/// The heads of a tensor rank, divided among context ranks.
 struct SequenceShare {
   std::vector<SequenceHeads> ranks = {};  ///< by context rank; empty: each rank has whole sequences of all heads
   int rank = 0;                           ///< this one
@@ -34,9 +34,9 @@ struct SequenceShare {
   std::int64_t columns_of_all(std::int64_t width, std::int64_t key_width) const;
   const SequenceHeads& mine() const { return ranks[static_cast<std::size_t>(rank)]; }
 
-  /// Deals heads as evenly as possible; the first ranks have more. `context.ranks` is 1: any() is false. Else there must be at
+  /// Divides heads as evenly as possible; the first ranks have more. `context.ranks` is 1: any() is false. Else there must be at
   /// least as many heads as ranks. Key heads need not divide: a rank gets copies of those that its heads use.
-  static SequenceShare deal(std::int64_t heads, std::int64_t key_heads, Share context);
+  static SequenceShare split(std::int64_t heads, std::int64_t key_heads, Share context);
 };
 
 }  // namespace qft::model

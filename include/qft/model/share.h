@@ -25,7 +25,7 @@ struct Extent {
 /// Divides a dimension of `extent` elements as evenly as possible among the ranks. Each `granule` consecutive elements stay
 /// together; the last granule may be shorter. Returns this rank's elements, at least one granule. Throws ConfigError if there are
 /// fewer granules than ranks; `what` names the dimension in the message.
-Extent deal(std::int64_t extent, std::int64_t granule, Share share, const std::string& what);
+Extent split(std::int64_t extent, std::int64_t granule, Share share, const std::string& what);
 
 /// A dimension of a tensor, and the pieces of it that this rank holds. The rank's tensor has them one after the other.
 struct Cut {
@@ -43,8 +43,8 @@ struct Cut {
 
   /// Returns a dimension that is not cut: every rank holds all elements.
   static Cut none(std::int64_t whole);
-  /// Returns the cut of which each rank holds the elements that deal() gives it; one rank: not cut. Throws as deal() does.
-  static Cut dealt(std::int64_t whole, std::int64_t granule, Share share, const std::string& what);
+  /// Returns the cut of which each rank holds the elements that split() gives it; one rank: not cut. Throws as split() does.
+  static Cut split(std::int64_t whole, std::int64_t granule, Share share, const std::string& what);
   /// Returns the cut of a dimension that consists of these, one after the other. All must have the same `holders`.
   static Cut joined(const std::vector<Cut>& cuts);
 };
@@ -71,10 +71,10 @@ struct Heads {
   bool fits(int ranks) const;
   /// Returns the heads of a rank. Throws ConfigError if they do not fit, with the largest number of ranks below that
   /// does.
-  HeadShare deal(Share share) const;
+  HeadShare split(Share share) const;
   /// Returns the heads of the rank that has fewest, of `ranks` ranks that fit.
   std::int64_t fewest(int ranks) const;
-  /// Return the cut of a dimension with `width` elements for each head, or for each key head. Throw as deal() does.
+  /// Return the cut of a dimension with `width` elements for each head, or for each key head. Throw as split() does.
   Cut cut(Share share, std::int64_t width) const;
   Cut key_cut(Share share, std::int64_t width) const;
 };

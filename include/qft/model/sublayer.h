@@ -68,7 +68,7 @@ struct LayerPass {
   const Routing* routing = nullptr;  ///< the micro-batch's router statistics; nullptr: not observed
   RoutingLoss routing_loss = {};
   const ExpertRowsCallback* on_expert_rows = nullptr;  ///< nullptr: all experts' weights are present
-  RowSharing sharing = {};                             ///< the ranks that share heads and columns
+  RowSharing tensor = {};                              ///< the ranks that share heads and columns
   RowSharing context = {};                             ///< the ranks that share sequences
 
   std::int64_t tokens() const { return positions.size(0); }

@@ -124,11 +124,11 @@ class Transformer {
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  /// `sharing`: the ranks that share the matrices. Between sub-layers and outside the layers, tensors [rows, hidden] of a
+  /// `tensor`: the ranks that share the matrices. Between sub-layers and outside the layers, tensors [rows, hidden] of a
   /// micro-batch with T rows then have this rank's rows (OwnRows), except while decoding. `context`: the ranks that share
   /// sequences; a micro-batch has this rank's rows of them (MicroInput::keep_rows_of). All functions that take a micro-batch are
   /// collective over both. Decoding has whole sequences.
-  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing = {},
+  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& tensor = {},
               const RowSharing& context = {});
 
   /// Sets how many rows of logits the head holds at a time; 0 (the default): ops::head_chunk_rows().
@@ -189,10 +189,10 @@ class Transformer {
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 
   const ModelSpec& spec() const { return spec_; }
-  const RowSharing& sharing() const { return sharing_; }
+  const RowSharing& tensor() const { return tensor_; }
   const RowSharing& context() const { return context_; }
   /// Returns the seconds that the host has spent in exchanges of rows and heads.
-  double exchange_seconds() const { return sharing_.seconds() + context_.seconds(); }
+  double exchange_seconds() const { return tensor_.seconds() + context_.seconds(); }
   at::ScalarType dtype() const { return dtype_; }
   at::ScalarType statistics_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
   c10::Device device() const { return workspace_.device(); }
@@ -233,7 +233,7 @@ class Transformer {
   /// Returns scratch for the rows of all ranks, [>= rows, hidden].
   at::Tensor room_of_all(const char* name, std::int64_t rows);
   /// Returns all rows [rows, hidden], given this rank's, in scratch memory.
-  at::Tensor collected(const char* name, std::int64_t rows, const at::Tensor& own);
+  at::Tensor gathered(const char* name, std::int64_t rows, const at::Tensor& own);
   double attention_scaling() const { return spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0; }
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The rows of a micro-batch that its head reads: of labels, or each sequence's last one.
@@ -246,9 +246,9 @@ class Transformer {
     at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }
   };
   HeadRows rows_of_head(const MicroInput& in) const;
-  bool alone() const { return sharing_.alone() && context_.alone(); }
-  /// Returns all rows [n, hidden] of this context rank that the head reads, given this rank's rows y. Collective over sharing().
-  at::Tensor of_all_ranks(const HeadRows& rows, const at::Tensor& y);
+  bool alone() const { return tensor_.alone() && context_.alone(); }
+  /// Returns all rows [n, hidden] of this context rank that the head reads, given this rank's rows y. Collective over tensor().
+  at::Tensor gathered_rows(const HeadRows& rows, const at::Tensor& y);
   /// Computes the values of all sequences, given the last rows y of this rank's sequences after the final norm.
   void sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values);
   /// Computes gy, with the shape of y, and adds to the head's gradients.
@@ -261,7 +261,7 @@ class Transformer {
   at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);
 
   const ModelSpec& spec_;
-  RowSharing sharing_, context_;
+  RowSharing tensor_, context_;
   ops::VocabularyPart vocabulary_;  ///< this rank's part of the embedding's and the head's rows
   std::vector<Code> code_;          ///< by layer
   at::ScalarType dtype_;

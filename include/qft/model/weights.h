@@ -70,7 +70,7 @@ HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const Unit
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
 /// Fills UnitBuffers::derived with the values that follow from the unit's weights, if there are any. Collective over the ranks
 /// that share matrices.
-void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing = {});
+void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& tensor = {});
 /// Returns the row norms that derive_values() stored for DoRA, for the rows of a magnitude's linear: the initial values of the
 /// magnitude.
 at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& derived);

@@ -17,11 +17,13 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
 
 /// Returns the bytes of a forward-only micro-batch: two block boundaries, plus the rotary angles of one sequence with all tokens
 /// if its angles depend on its length.
-std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
+/// `all_rows`: each rank has all rows, as in decoding, instead of its own.
+std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool all_rows = false);
 
 /// Bytes of one block boundary, this rank's rows [rows, hidden] in `compute`; and of the largest layer's saved tensors and
 /// output, for a layer that is recomputed or runs forward only.
-std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
-std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
+std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool all_rows = false);
+std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens,
+                                    bool all_rows = false);
 
 }  // namespace qft::parallel

@@ -16,12 +16,15 @@
 namespace qft::parallel {
 
 /// A row of the table in groups.cpp.
-enum class Purpose : std::uint8_t { all, data, slices, copies, heads, tensor, owners };
+enum class Purpose : std::uint8_t { all, data, slices, copies, context, tensor, owners };
 inline constexpr std::size_t kPurposes = 7;
 
 /// Returns this rank's place among the data ranks of `ranks` ranks, which is known before the strategy. Ranks that share
 /// sequences or matrices are neighbours and have one data rank. Throws ConfigError if `ranks` does not divide by their number.
 comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks);
+
+/// Returns the ranks of the group that Groups makes of `sharding` for this purpose.
+int group_size(Purpose purpose, const Sharding& sharding);
 
 /// Returns how many groups of several ranks a model laid out like this makes for device buffers; `optimizer`: those of an update
 /// included. Each has a communicator with memory of its own (comm::device_group_bytes).
@@ -43,19 +46,19 @@ class Groups {
   comm::Communicator& slices() const { return group(Purpose::slices); }
   /// The ranks that hold the same slice and add up its gradient, for device buffers.
   comm::Communicator& copies() const { return group(Purpose::copies); }
-  /// The ranks that share sequences, for device buffers: exchanges of attention heads.
-  comm::Communicator& heads() const { return group(Purpose::heads); }
+  /// The ranks that share sequences, for device buffers: exchanges of heads, sums of the head's values.
+  comm::Communicator& context() const { return group(Purpose::context); }
   /// The ranks that share matrices, for device buffers: partial sums of rows.
   comm::Communicator& tensor() const { return group(Purpose::tensor); }
   /// The ranks that together hold one copy of the trained tensors, for device buffers: the optimizer's owners. Tensor ranks are
   /// neighbours, in each slice. It is slices() if no ranks share matrices.
   comm::Communicator& owners() const { return mesh_.degree(comm::Axis::tensor) == 1 ? slices() : group(Purpose::owners); }
 
-  /// True on the rank whose loss, metrics and values count for its data rank: the last stage's, the first of those that share
-  /// sequences and matrices.
-  bool speaks() const;
-  /// Adds up `values` (host memory) over the data ranks: of each only those of the rank that speaks count. All ranks get the same
-  /// bits. Collective.
+  /// True on the lead rank of its data rank, whose loss, metrics and values count: the last stage's, the first of those that
+  /// share sequences and matrices.
+  bool is_lead() const;
+  /// Replaces `values` (host memory) by their sum over the lead ranks of all data ranks; other ranks' values are ignored. All
+  /// ranks get the same bits. Collective.
   void sum_of_data_ranks(std::span<double> values) const;
   const comm::Mesh& mesh() const { return mesh_; }
 

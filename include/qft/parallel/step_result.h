@@ -45,7 +45,7 @@ struct StepShare {
 };
 
 /// Combines the ranks' shares with one all-reduce over groups.all(). A value that is not finite on one rank is not finite on all.
-/// Of the ranks of a data rank, which have the same micro-batches, only the one that speaks gives sums (Groups::speaks). Square
+/// The ranks of a data rank have the same micro-batches; only its lead rank (Groups::is_lead) gives sums. Square
 /// sums are added unit by unit, in the order of the units, whichever ranks have them. `range` is the position of the
 /// micro-batches in the global batch; if it is set, their sums are added in that order, which gives the same bits on any number
 /// of ranks. Waits for the device. Collective.

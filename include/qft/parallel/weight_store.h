@@ -116,13 +116,13 @@ std::int64_t max_staging_bytes(const model::ModelSpec& spec, at::ScalarType comp
 
 /// Makes the store that keeps everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last
 /// unit first, so buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it continues. `comm`
-/// must outlive the store. `sharing`: the ranks that share matrices, each with its own store. Without `training` there are
+/// must outlive the store. `tensor`: the ranks that share matrices, each with its own store. Without `training` there are
 /// no gradients.
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
                                                    ReductionOrder reduction_order = ReductionOrder::as_ready,
                                                    std::int64_t bucket_bytes = kBucketBytes,
-                                                   const model::RowSharing& sharing = {});
+                                                   const model::RowSharing& tensor = {});
 
 /// Makes the store for every other strategy. Each rank of `shard` owns an equal flat range of every unit's buffers, the last ones
 /// padded; `strategy` says which other parts it keeps. The ranks of `replicate` own the same ranges and sum their gradients once
@@ -131,6 +131,6 @@ std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec,
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                 c10::Device device, const Strategy& strategy, const Offload& offload,
                                                 comm::Communicator& shard, comm::Communicator& replicate, bool training,
-                                                const model::RowSharing& sharing = {});
+                                                const model::RowSharing& tensor = {});
 
 }  // namespace qft::parallel

@@ -18,7 +18,7 @@ struct AdapterCode {
   /// Fills a parameter's initial values, which depend only on seed, name and index.
   void (*initialise)(const ParamSpec& param, std::uint64_t seed, const Shard& dst);
   /// Fills UnitBuffers::derived. Collective over the ranks that share matrices.
-  void (*derive)(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing);
+  void (*derive)(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& tensor);
 };
 
 /// Returns nullptr if there is no adapter.

@@ -79,7 +79,7 @@ void initialise(const ParamSpec& param, std::uint64_t seed, const Shard& dst) {
     dst.values.zero_();
 }
 
-void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing) {
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& tensor) {
   for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
     for (const ParamGroup& group : sublayer.params)
       for (const LoraRows& rows : group.lora) {
@@ -90,9 +90,9 @@ void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat
         const auto value = [&](const char* suffix) { return bind_weight(unit, path + suffix, flat).value; };
         const at::Tensor norms = row_norms(*magnitude, flat.derived);
         ops::dora_norms(value(".weight"), value(kLoraA), value(kLoraB), rows.scaling, norms);
-        if (linear.columns.is_cut() && !sharing.alone()) {  // of each row, this rank has some columns
+        if (linear.columns.is_cut() && !tensor.alone()) {  // of each row, this rank has some columns
           norms.square_();
-          sharing.add(norms);
+          tensor.sum(norms);
           norms.sqrt_();
         }
         ops::dora_factors(value(kMagnitude), norms, row_factors(*magnitude, flat.derived));

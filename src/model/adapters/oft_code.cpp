@@ -33,7 +33,7 @@ void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& gro
   }
 }
 
-void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& /*sharing*/) {
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& /*tensor*/) {
   for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
     for (const ParamGroup& group : sublayer.params)
       for (const OftRows& rows : group.oft) {

@@ -25,7 +25,7 @@ enum Saved : std::size_t {
   kQStatistic,
   kKStatistic  ///< from kQk on only with norms: q and k normed and rotated, and the norms' statistics
 };
-enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk, kSentQk, kGradSeenAttended, kGradSeenQkv };
+enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk, kSentQk, kGradSequenceAttended, kGradSequenceQkv };
 
 /// A sequence's keys and values, allocated once.
 struct KeysAndValues final : DecodeState {
@@ -53,8 +53,8 @@ class Attention final : public SubLayer {
  public:
   Attention(const ModelConfig& c, const SubLayerSpec& spec)
       : SubLayer(spec),
-        seen_(spec.sequences.any() ? spec.sequences.mine() : SequenceHeads{}),
-        seen_qkv_(c.qk_norm != QkNorm::none ? kKStatistic + 1 : kLogSumExp + 1),
+        sequence_heads_(spec.sequences.any() ? spec.sequences.mine() : SequenceHeads{}),
+        sequence_qkv_(c.qk_norm != QkNorm::none ? kKStatistic + 1 : kLogSumExp + 1),
         heads_(spec.heads.heads.count),
         kv_heads_(spec.heads.key_heads.count),
         head_dim_(c.head_dim),
@@ -144,9 +144,9 @@ class Attention final : public SubLayer {
                                        const KernelChoice& paths) const override {
     const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
     const bool all = !spec_.sequences.any();
-    return std::max(gate,
-                    ops::attention_scratch_bytes(sizes, all ? heads_ : seen_.heads.count, all ? kv_heads_ : seen_.num_key_heads(),
-                                                 head_dim_, dtype, backward, paths.attention));
+    return std::max(gate, ops::attention_scratch_bytes(sizes, all ? heads_ : sequence_heads_.heads.count,
+                                                       all ? kv_heads_ : sequence_heads_.num_key_heads(), head_dim_, dtype,
+                                                       backward, paths.attention));
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {
@@ -183,8 +183,8 @@ class Attention final : public SubLayer {
     return spec_.sequences.any() ? pass.scratch(spec_.scratch[kSentQk]) : s.tensors[kQk];
   }
 
-  ops::QkvViews seen(const at::Tensor& qkv) const {
-    return ops::split_qkv(qkv, seen_.heads.count, seen_.num_key_heads(), head_dim_);
+  ops::QkvViews in_sequences(const at::Tensor& qkv) const {
+    return ops::split_qkv(qkv, sequence_heads_.heads.count, sequence_heads_.num_key_heads(), head_dim_);
   }
   std::array<RowsOfHeads, 1> attended(const at::Tensor& rows) const {
     return {RowsOfHeads{ops::heads_view(rows, 0, heads_, head_dim_)}};
@@ -197,9 +197,9 @@ class Attention final : public SubLayer {
     const at::Tensor &rows = s.tensors[kAttended], &lse = s.tensors[kLogSumExp];
     if (!spec_.sequences.any())
       return ops::attention_forward(inputs(pass, s), *pass.sequences, options_, rows, lse, pass.workspace);
-    const at::Tensor &qkv = s.tensors[seen_qkv_], &out = s.tensors[seen_qkv_ + 1];
+    const at::Tensor &qkv = s.tensors[sequence_qkv_], &out = s.tensors[sequence_qkv_ + 1];
     exchange(pass).to_sequences(parts(inputs(pass, s)), qkv);
-    ops::attention_forward(seen(qkv), *pass.sequences, options_, out, lse, pass.workspace);
+    ops::attention_forward(in_sequences(qkv), *pass.sequences, options_, out, lse, pass.workspace);
     exchange(pass).to_rows(out, attended(rows));
   }
 
@@ -210,11 +210,15 @@ class Attention final : public SubLayer {
       return ops::attention_backward(
           {.gout = gattended, .in = inputs(pass, s), .out = s.tensors[kAttended], .lse = lse, .grads = grads}, *pass.sequences,
           options_, pass.workspace);
-    const at::Tensor gout = pass.scratch(spec_.scratch[kGradSeenAttended]), gqkv = pass.scratch(spec_.scratch[kGradSeenQkv]);
+    const at::Tensor gout = pass.scratch(spec_.scratch[kGradSequenceAttended]),
+                     gqkv = pass.scratch(spec_.scratch[kGradSequenceQkv]);
     exchange(pass).to_sequences(attended(gattended), gout);
-    ops::attention_backward(
-        {.gout = gout, .in = seen(s.tensors[seen_qkv_]), .out = s.tensors[seen_qkv_ + 1], .lse = lse, .grads = seen(gqkv)},
-        *pass.sequences, options_, pass.workspace);
+    ops::attention_backward({.gout = gout,
+                             .in = in_sequences(s.tensors[sequence_qkv_]),
+                             .out = s.tensors[sequence_qkv_ + 1],
+                             .lse = lse,
+                             .grads = in_sequences(gqkv)},
+                            *pass.sequences, options_, pass.workspace);
     exchange(pass).to_rows(gqkv, parts(grads));
   }
 
@@ -230,8 +234,8 @@ class Attention final : public SubLayer {
   ops::SharedColumns of_q(const LayerPass& pass) const { return columns(pass, q_columns_, true); }
   ops::SharedColumns of_k(const LayerPass& pass) const { return columns(pass, k_columns_, spec_.heads.holder == 0); }
   ops::SharedColumns columns(const LayerPass& pass, std::int64_t width, bool counted) const {
-    if (!normed_whole_ || pass.sharing.alone()) return {};
-    return {width, [&sharing = pass.sharing](const at::Tensor& sums) { sharing.add(sums); }, counted};
+    if (!normed_whole_ || pass.tensor.alone()) return {};
+    return {width, [&tensor = pass.tensor](const at::Tensor& sums) { tensor.sum(sums); }, counted};
   }
 
   /// Returns the output projection's input.
@@ -256,8 +260,8 @@ class Attention final : public SubLayer {
     rotate(qk(pass, s), pass, ops::RopeDirection::forward);
   }
 
-  SequenceHeads seen_;    ///< the heads of which this rank sees whole sequences, if context ranks share them
-  std::size_t seen_qkv_;  ///< their q, k and v among the saved tensors; attention's output follows
+  SequenceHeads sequence_heads_;  ///< the heads for which this rank has whole sequences, if context ranks share them
+  std::size_t sequence_qkv_;      ///< their q, k and v among the saved tensors; attention's output follows
   std::int64_t heads_, kv_heads_, head_dim_, rotary_dim_;
   bool qk_norm_, normed_whole_;
   std::int64_t q_columns_, k_columns_;  ///< of all ranks

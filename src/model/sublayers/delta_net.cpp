@@ -18,7 +18,7 @@ namespace {
 // In the order of the description (kind_specs.cpp).
 enum Linear : std::size_t { kInput, kOutput };
 enum Vector : std::size_t { kFilters, kTimeBias, kLogDecay, kNorm };
-enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates, kSeenRows };
+enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates, kSequenceRows };
 enum Scratch : std::size_t {
   kConvolved,
   kNormed,
@@ -27,10 +27,10 @@ enum Scratch : std::size_t {
   kGradRows,
   kProjected,
   // from here on only if context ranks share the heads
-  kSeenConvolved,
-  kSeenValues,
-  kGradSeenConvolved,
-  kGradSeenRows
+  kSequenceConvolved,
+  kSequenceValues,
+  kGradSequenceConvolved,
+  kGradSequenceRows
 };
 
 /// The last rows before the convolution, and the delta rule's state.
@@ -69,11 +69,11 @@ class DeltaNet final : public SubLayer {
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
     project(w, x, pass, s);
-    if (exchanged()) exchange(pass).to_sequences(sent(s.tensors[kRows]), s.tensors[kSeenRows]);
+    if (exchanged()) exchange(pass).to_sequences(sent(s.tensors[kRows]), s.tensors[kSequenceRows]);
     const at::Tensor &rows = mixed_rows(s), &decay = s.tensors[kDecay], &beta = s.tensors[kBeta];
     ops::delta_gates_forward(mixer_.gate_inputs(rows, w.vectors[kLogDecay].value, w.vectors[kTimeBias].value), decay, beta);
     const at::Tensor convolved = convolve(w, rows, pass);
-    const at::Tensor values = exchanged() ? pass.scratch(spec_.scratch[kSeenValues]) : s.tensors[kValues];
+    const at::Tensor values = exchanged() ? pass.scratch(spec_.scratch[kSequenceValues]) : s.tensors[kValues];
     ops::gated_delta_forward(mixer_.operands(convolved, decay, beta), *pass.sequences, mixer_.heads(values),
                              states(s, *pass.sequences), pass.workspace);
     if (exchanged()) exchange(pass).to_rows(values, of_values(s.tensors[kValues]));
@@ -123,9 +123,10 @@ class DeltaNet final : public SubLayer {
                               .gweight = w.vectors[kNorm].grad},
                              pass.workspace);
     if (exchanged()) {
-      const at::Tensor gseen = pass.scratch(spec_.scratch[kSeenValues]), gmixed = pass.scratch(spec_.scratch[kGradSeenRows]);
-      exchange(pass).to_sequences(of_values(gvalues), gseen);
-      mix_backward(w, pass, s, gseen, gmixed);
+      const at::Tensor gvalues_here = pass.scratch(spec_.scratch[kSequenceValues]),
+                       gmixed = pass.scratch(spec_.scratch[kGradSequenceRows]);
+      exchange(pass).to_sequences(of_values(gvalues), gvalues_here);
+      mix_backward(w, pass, s, gvalues_here, gmixed);
       exchange(pass).to_rows(gmixed, sent(grows));
     } else {
       mix_backward(w, pass, s, gvalues, grows);
@@ -189,10 +190,10 @@ class DeltaNet final : public SubLayer {
   }
   std::array<RowsOfHeads, 1> of_values(const at::Tensor& values) const { return {RowsOfHeads{rows_.heads(values)}}; }
   /// Returns the rows that the mixer reads.
-  const at::Tensor& mixed_rows(const SubLayerSaved& s) const { return s.tensors[exchanged() ? kSeenRows : kRows]; }
+  const at::Tensor& mixed_rows(const SubLayerSaved& s) const { return s.tensors[exchanged() ? kSequenceRows : kRows]; }
   /// Returns the convolved rows of the mixer, in scratch memory.
   at::Tensor convolve(const SubLayerWeights& w, const at::Tensor& rows, const LayerPass& pass) const {
-    const at::Tensor convolved = pass.scratch(spec_.scratch[exchanged() ? kSeenConvolved : kConvolved]);
+    const at::Tensor convolved = pass.scratch(spec_.scratch[exchanged() ? kSequenceConvolved : kConvolved]);
     ops::short_convolution_forward(mixer_.mixed(rows), mixer_.filters(w.vectors[kFilters].value), *pass.sequences, convolved,
                                    pass.workspace);
     return convolved;
@@ -203,7 +204,7 @@ class DeltaNet final : public SubLayer {
                     const at::Tensor& grows) const {
     const at::Tensor& rows = mixed_rows(s);
     const at::Tensor convolved = convolve(w, rows, pass),
-                     gconvolved = pass.scratch(spec_.scratch[exchanged() ? kGradSeenConvolved : kGradConvolved]);
+                     gconvolved = pass.scratch(spec_.scratch[exchanged() ? kGradSequenceConvolved : kGradConvolved]);
     const at::Tensor gdecay = sequence_statistics(pass, "delta_gdecay"), gbeta = sequence_statistics(pass, "delta_gbeta");
     ops::gated_delta_backward(mixer_.heads(gvalues), mixer_.operands(convolved, s.tensors[kDecay], s.tensors[kBeta]),
                               states(s, *pass.sequences), *pass.sequences, mixer_.operands(gconvolved, gdecay, gbeta),

@@ -44,8 +44,8 @@ void add_modules(const Layer& layer, std::vector<std::string>& names) {
         if (std::ranges::find(names, linear.name) == names.end()) names.push_back(linear.name);
 }
 
-SubLayerSpec describe_feed_forward(const ModelConfig& config, const Dealing& dealing) {
-  return config.feed_forward == FeedForward::swiglu ? describe_swiglu(config, dealing) : describe_squared_relu(config, dealing);
+SubLayerSpec describe_feed_forward(const ModelConfig& config, const LayerSplit& split) {
+  return config.feed_forward == FeedForward::swiglu ? describe_swiglu(config, split) : describe_squared_relu(config, split);
 }
 
 }  // namespace
@@ -104,11 +104,11 @@ std::vector<std::string> lora_modules(const ModelConfig& config) {
   return ordered;
 }
 
-Layer describe_layer(const ModelConfig& config, int index, const Dealing& dealing) {
+Layer describe_layer(const ModelConfig& config, int index, const LayerSplit& split) {
   const bool after = config.norm_after;
-  Layer layer = {config.is_recurrent(index) ? describe_delta_net(config, dealing)
-                                            : describe_attention(config, config.window(index), dealing),
-                 config.is_sparse(index) ? describe_experts(config) : describe_feed_forward(config, dealing)};
+  Layer layer = {
+      config.is_recurrent(index) ? describe_delta_net(config, split) : describe_attention(config, config.window(index), split),
+      config.is_sparse(index) ? describe_experts(config) : describe_feed_forward(config, split)};
   layer.front().norm = after ? "post_attention_layernorm.weight" : "input_layernorm.weight";
   layer.back().norm = after ? "post_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   if (!after) return layer;

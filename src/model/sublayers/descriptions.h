@@ -16,13 +16,13 @@ namespace qft::model {
 
 /// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads and rotary embedding;
 /// with norms of q and k and with head gates if the configuration has them.
-SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window, const Dealing& dealing = {});
+SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window, const LayerSplit& split = {});
 /// The gated delta rule over each sequence, between a short convolution of q, k and v and a gated norm.
-SubLayerSpec describe_delta_net(const ModelConfig& config, const Dealing& dealing = {});
+SubLayerSpec describe_delta_net(const ModelConfig& config, const LayerSplit& split = {});
 /// down(silu(gate(x)) * up(x)).
-SubLayerSpec describe_swiglu(const ModelConfig& config, const Dealing& dealing = {});
+SubLayerSpec describe_swiglu(const ModelConfig& config, const LayerSplit& split = {});
 /// down(relu(up(x))^2).
-SubLayerSpec describe_squared_relu(const ModelConfig& config, const Dealing& dealing = {});
+SubLayerSpec describe_squared_relu(const ModelConfig& config, const LayerSplit& split = {});
 /// The sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with weights from a router; plus a shared expert if
 /// the configuration has one. Every tensor rank has all of it, and computes its own rows with it.
 SubLayerSpec describe_experts(const ModelConfig& config);
@@ -39,6 +39,6 @@ std::vector<FileTensor> expert_tensors(const std::string& prefix, const ParamGro
                                        const std::vector<std::size_t>& linears, const std::string& suffix, std::int64_t rows,
                                        std::int64_t columns);
 /// Returns the sub-layers of layer `index`, in order, each with its norm. Throws ConfigError if the ranks cannot share it.
-Layer describe_layer(const ModelConfig& config, int index, const Dealing& dealing = {});
+Layer describe_layer(const ModelConfig& config, int index, const LayerSplit& split = {});
 
 }  // namespace qft::model

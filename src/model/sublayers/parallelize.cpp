@@ -2,7 +2,7 @@
 // columns (inputs), and their gradient. A tensor that is not cut is whole on every rank; its gradient there is a term, and the
 // stores add the terms up at the end of a step (parallel/tensor_sum.h).
 //
-//   embedding   Rows of the vocabulary are cut (dealing.cpp). A rank looks up its own tokens, and zeros for the others. These
+//   embedding   Rows of the vocabulary are cut (layer_split.cpp). A rank looks up its own tokens, and zeros for the others. These
 //               are added up, and each rank gets some rows of the sum (model/row_sharing.h).
 //   norms       Whole, on a rank's own rows.
 //   sub-layers  A rank collects all rows, and computes a term of each with its heads or inner columns. The terms are added up,
@@ -54,7 +54,7 @@ std::vector<ParamGroup> attention_params(const ModelConfig& c, const Heads& head
   const Cut q = heads.cut(share, c.head_dim), kv = heads.key_cut(share, c.head_dim), each = Cut::none(c.head_dim);
   const std::int64_t hidden = c.hidden_size;
   std::vector<ParamGroup> all = {
-      {.linears = {LinearSpec::of_rows("q_proj", "self_attn.q_proj", heads.cut(share, asked_dim(c)), hidden, c.qkv_bias),
+      {.linears = {LinearSpec::of_rows("q_proj", "self_attn.q_proj", heads.cut(share, q_proj_dim(c)), hidden, c.qkv_bias),
                    LinearSpec::of_rows("k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias),
                    LinearSpec::of_rows("v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias)}}};
   if (c.qk_norm != QkNorm::none) {  // of each head, which is whole, or of all heads

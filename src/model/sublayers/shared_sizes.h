@@ -24,7 +24,7 @@ struct Granule {
 };
 
 /// How ranks share a layer.
-struct Dealing {
+struct LayerSplit {
   Share share = {};
   std::string layer = {};                                     ///< for errors: "model.layers.3."
   std::map<std::string, Granule, std::less<>> granules = {};  ///< by the linear's path, if not 1 x 1
@@ -34,9 +34,9 @@ struct Dealing {
 };
 
 /// Returns the outputs of q_proj for a head: with gates, the head's gate follows its q.
-std::int64_t asked_dim(const ModelConfig& config);
-Heads attention_heads(const ModelConfig& config, const Dealing& dealing);
-Heads delta_heads(const ModelConfig& config, const Dealing& dealing);
+std::int64_t q_proj_dim(const ModelConfig& config);
+Heads attention_heads(const ModelConfig& config, const LayerSplit& split);
+Heads delta_heads(const ModelConfig& config, const LayerSplit& split);
 
 /// The columns between a dense feed-forward's linears.
 struct InnerColumns {
@@ -44,7 +44,7 @@ struct InnerColumns {
   std::int64_t count = 0, granule = 1;
   std::int64_t tile = 1;  ///< cuts at its multiples divide no tile or group
 
-  InnerColumns(const ModelConfig& config, const Dealing& dealing);
+  InnerColumns(const ModelConfig& config, const LayerSplit& split);
   bool fit(int ranks) const { return (count + granule - 1) / granule >= ranks; }
   /// Keeps tiles and groups whole, unless they are so few that the ranks' parts would differ much.
   Cut cut(Share share) const;
@@ -58,6 +58,6 @@ struct Shared {
   std::function<std::int64_t(int ranks)> fewest_heads = {};
 };
 /// Returns everything that tensor ranks share of layer `index`.
-std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const Dealing& dealing);
+std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const LayerSplit& split);
 
 }  // namespace qft::model

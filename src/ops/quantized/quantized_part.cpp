@@ -30,7 +30,7 @@ QuantizedLayout part_layout(const QuantizedLayout& whole, std::span<const Box> b
   const bool cuts_columns = count != whole.columns;
   if (cuts_columns && whole.kind.ordered)
     fail_config(
-        "{} is kept as {}, and act order deals its {} inputs to groups in another order: a group cannot be cut, so tensor ranks "
+        "{} is kept as {}, and act order assigns its {} inputs to groups in another order: a group cannot be cut, so tensor ranks "
         "cannot share these inputs. Use a model without desc_act, or tensor_parallel: 1",
         what, describe(whole.kind), whole.columns);
   if (cuts_columns && (first % steps.columns != 0 || (first + count != whole.columns && count % steps.columns != 0)))

@@ -1,4 +1,4 @@
-// Dealing dimensions and heads to ranks, for all small numbers.
+// Dimensions and heads divided among ranks, for all small numbers.
 #include "qft/model/share.h"
 
 #include <map>
@@ -12,19 +12,19 @@
 namespace qft::model {
 namespace {
 
-TEST(Deal, IsAsEvenAsGranulesAllow) {
+TEST(Split, IsAsEvenAsGranulesAllow) {
   for (std::int64_t extent = 1; extent <= 40; ++extent)
     for (std::int64_t granule = 1; granule <= 9; ++granule)
       for (int ranks = 1; ranks <= 8; ++ranks) {
         const std::int64_t granules = (extent + granule - 1) / granule;
         if (granules < ranks) {
-          EXPECT_TRUE(mentions(config_error([&] { deal(extent, granule, {0, ranks}, "the columns"); }),
+          EXPECT_TRUE(mentions(config_error([&] { split(extent, granule, {0, ranks}, "the columns"); }),
                                "at most " + std::to_string(granules)));
           continue;
         }
         std::int64_t end = 0, most = granules, least = 0;
         for (int rank = 0; rank < ranks; ++rank) {
-          const Extent mine = deal(extent, granule, {rank, ranks}, "the columns");
+          const Extent mine = split(extent, granule, {rank, ranks}, "the columns");
           ASSERT_EQ(mine.begin, end);
           ASSERT_EQ(mine.begin % granule, 0);
           end = mine.end();
@@ -47,17 +47,17 @@ TEST(Heads, AreComputedOnceByARankThatHoldsTheirKeyHead) {
         const bool fits = keys >= ranks || (ranks % keys == 0 && per >= ranks / keys);
         ASSERT_EQ(heads.fits(ranks), fits) << keys << " key heads, " << per << " heads each, " << ranks << " ranks";
         if (!fits) {
-          EXPECT_TRUE(mentions(config_error([&] { heads.deal({0, ranks}); }), "the heads"));
+          EXPECT_TRUE(mentions(config_error([&] { heads.split({0, ranks}); }), "the heads"));
           continue;
         }
         std::int64_t next = 0;
         std::map<std::int64_t, std::set<int>> holders;
         for (int rank = 0; rank < ranks; ++rank) {
-          const HeadShare mine = heads.deal({rank, ranks});
+          const HeadShare mine = heads.split({rank, ranks});
           ASSERT_EQ(mine.heads.begin, next);
           next = mine.heads.end();
           ASSERT_GE(mine.heads.count, 1);
-          ASSERT_LE(mine.heads.count, heads.deal({0, ranks}).heads.count);
+          ASSERT_LE(mine.heads.count, heads.split({0, ranks}).heads.count);
           for (std::int64_t h = mine.heads.begin; h < mine.heads.end(); ++h) {
             ASSERT_GE(h / per, mine.key_heads.begin);
             ASSERT_LT(h / per, mine.key_heads.end());
@@ -69,12 +69,12 @@ TEST(Heads, AreComputedOnceByARankThatHoldsTheirKeyHead) {
         }
         ASSERT_EQ(next, keys * per);
         for (const auto& [key, held] : holders)
-          ASSERT_EQ(static_cast<int>(held.size()), heads.deal({*held.begin(), ranks}).holders);
+          ASSERT_EQ(static_cast<int>(held.size()), heads.split({*held.begin(), ranks}).holders);
       }
   const Heads six{.heads = 6, .key_heads = 6}, twelve{.heads = 12, .key_heads = 2};
   const auto counts = [](const Heads& heads, int ranks) {
     std::vector<std::int64_t> list;
-    for (int rank = 0; rank < ranks; ++rank) list.push_back(heads.deal({rank, ranks}).heads.count);
+    for (int rank = 0; rank < ranks; ++rank) list.push_back(heads.split({rank, ranks}).heads.count);
     return list;
   };
   EXPECT_EQ(counts(six, 4), (std::vector<std::int64_t>{2, 2, 1, 1}));

@@ -9,7 +9,7 @@ namespace qft::model {
 
 /// Returns how the ranks share layer `index`. Uses the spec's configuration, adapter and fine-tuning only. A quantised weight is
 /// cut where its codes and scales can be, and inputs that OFT rotates are cut between blocks.
-Dealing dealing_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage);
+LayerSplit split_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage);
 
 /// Returns the rows of the embedding and of lm_head.
 Cut vocabulary_rows(const ModelConfig& config, Share share);

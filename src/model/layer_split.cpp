@@ -1,4 +1,4 @@
-#include "dealing.h"
+#include "layer_split.h"
 
 #include "qft/model/degree_error.h"
 #include "qft/ops/quantized_part.h"
@@ -49,27 +49,27 @@ std::vector<Shared> shared_of(const ModelSpec& spec, const WeightStorage& weight
   const std::int64_t rows = spec.config.vocab_size;
   std::vector<Shared> all{{fmt::format("the {} rows of the vocabulary", rows), [rows](int ranks) { return rows >= ranks; }}};
   for (int i = 0; i < spec.config.num_layers; ++i)
-    for (Shared& shared : shared_of_layer(spec.config, i, dealing_of(spec, i, {}, weight_storage)))
+    for (Shared& shared : shared_of_layer(spec.config, i, split_of(spec, i, {}, weight_storage)))
       all.push_back(std::move(shared));
   return all;
 }
 
 }  // namespace
 
-Dealing dealing_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage) {
+LayerSplit split_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage) {
   const std::string prefix = layer_prefix(spec.config, index);
-  Dealing dealing{share, prefix, {}, spec.context};
+  LayerSplit split{share, prefix, {}, spec.context};
   for (const SubLayerSpec& sublayer : describe_layer(spec.config, index)) {
     if (sublayer.kind == SubLayerKind::experts) continue;
     for (const ParamGroup* group : sublayer.linears())
       for (const LinearSpec& linear : group->linears)
-        dealing.granules[linear.path] = granule_of(spec, index, prefix, linear, weight_storage);
+        split.granules[linear.path] = granule_of(spec, index, prefix, linear, weight_storage);
   }
-  return dealing;
+  return split;
 }
 
 Cut vocabulary_rows(const ModelConfig& config, Share share) {
-  return Cut::dealt(config.vocab_size, 1, share, "the vocabulary");
+  return Cut::split(config.vocab_size, 1, share, "the vocabulary");
 }
 
 void ModelSpec::require_share(int ranks, const WeightStorage& weight_storage) const {
