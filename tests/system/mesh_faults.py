@@ -81,7 +81,9 @@ class Faults:
         if number == signal.SIGSTOP:
             named = re.search(r"error: watchdog: rank (\d) on \S+ shows no sign of life", text)
             job.say("the report names it", named and int(named[1]) == rank, text)
-            job.say("the others wait in an exchange", len(re.findall(r"\(number \d+ on 'tensor'\)", text)) >= ranks - 1, text)
+            # Of nearly all jobs in an exchange; a rank that is stopped behind its part of a step's last one leaves the others in the step's end.
+            waiting = {int(r) for r in re.findall(r"rank (\d) on \S+: .* waits in \w+\(.*\(number \d+ on '(?:tensor|world)'\)", text)}
+            job.say("and in which call each other rank waits", waiting >= {*range(ranks)} - {rank}, text)
         else:
             job.say("the report names it", re.search(rf"rank {rank} .*exited on signal 9", text), text)
 
