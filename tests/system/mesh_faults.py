@@ -34,7 +34,7 @@ class Job:
 
     def __init__(self, faults, name, ranks, preload=None, **environment):
         self.report, self.what = faults.report, f"{faults.device}, {ranks} ranks: {name}"
-        self.out = faults.runs.directory / name.replace(" ", "-")
+        self.out = faults.runs.directory / f"{ranks}-{name.replace(' ', '-')}"
         self.run_file = write(f"{self.out}.yaml", {**faults.settings, "tensor_parallel": ranks, "output_dir": str(self.out)})
         self.process = start(faults.runs.qft, self.run_file, np=ranks, preload=preload, **faults.where, **environment)
         self.began = time.monotonic()
@@ -115,7 +115,8 @@ def cases(runs, complete):
             if device == "cpu":
                 yield partial(faults.left_out, ranks, ranks - 1)
                 continue
-            yield partial(faults.broken, ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ in group tensor failed: told to fail after \w+[(]")
+            yield partial(faults.broken, ranks, 1, "error",
+                          r"rank 1(: simulated collectives: \w+ in group tensor failed|, which has aborted the group): told to fail after \w+[(]")
             if complete:
                 yield partial(faults.broken, ranks, 1, "stall", r"(number \d+ on 'tensor')")
 
