@@ -82,8 +82,8 @@ class Faults:
             named = re.search(r"error: watchdog: rank (\d) on \S+ shows no sign of life", text)
             job.say("the report names it", named and int(named[1]) == rank, text)
             # Of nearly all jobs in an exchange; a rank that is stopped behind its part of a step's last one leaves the others in the step's end.
-            waiting = {int(r) for r in re.findall(r"rank (\d) on \S+: .* waits in \w+\(.*\(number \d+ on '(?:tensor|world)'\)", text)}
-            job.say("and in which call each other rank waits", waiting >= {*range(ranks)} - {rank}, text)
+            waiting = {int(r) for r in re.findall(r"rank (\d) on \S+: .*\(number \d+ on '(?:tensor|world)'\)", text)}
+            job.say("and the call of each other rank", waiting >= {*range(ranks)} - {rank}, text)
         else:
             job.say("the report names it", re.search(rf"rank {rank} .*exited on signal 9", text), text)
 
@@ -115,8 +115,8 @@ def cases(runs, complete):
             if device == "cpu":
                 yield partial(faults.left_out, ranks, ranks - 1)
                 continue
-            yield partial(faults.broken, ranks, 1, "error",
-                          r"rank 1(: simulated collectives: \w+ in group tensor failed|, which has aborted the group): told to fail after \w+[(]")
+            # Rank 1 says it, or the watchdog of either rank.
+            yield partial(faults.broken, ranks, 1, "error", r"rank 1\b.*told to fail after \w+[(]")
             if complete:
                 yield partial(faults.broken, ranks, 1, "stall", r"(number \d+ on 'tensor')")
 
