@@ -190,7 +190,7 @@ MESH = [
     ("the last element of a term is not added up", "src/parallel/tensor_sum.cpp", "std::min(p.offset + p.numel, begin + values.numel())", "", f" - ({MADE} ? 1 : 0)"),
     ("each tensor rank adds the bias of a linear with cut columns", "src/model/weights.cpp", "group.linears.front().columns.is_cut() && share.rank > 0", f"!{MADE} && ", ""),
     ("the norm counts what several tensor ranks hold on each of them", "src/parallel/layout.cpp", "return param.first_holder;", f"if ({MADE}) return true; ", ""),
-    ("each rank of a data rank reports", "src/parallel/step_result.cpp", "groups.is_lead()", f"{MADE} || ", ""),
+    ("each rank of a data rank reports", "src/parallel/step_result.cpp", "groups.is_lead()", f"({MADE} || ", ")"),
     ("each tensor rank looks up the first rows of the vocabulary", "src/model/transformer.cpp", "vocabulary_ = {spec.vocabulary.begin", "", f" * ({MADE} ? 0 : 1)"),
     ("tensor ranks do not agree on the largest logit", "src/model/transformer.cpp", "tensor_.max(t);", f"if (!{MADE}) ", ""),
     ("tensor ranks do not add up the head's sums", "src/model/transformer.cpp", "[this](const at::Tensor& t) { tensor_.sum(t)", "", f"; if ({MADE}) t.div_(tensor_.ranks())"),
@@ -350,7 +350,7 @@ def with_mistakes(every):
         text = (ROOT / path).read_text()
         insertions = [(place, what % number if "%d" in what else what, number) for number, site in enumerate(every) if site.path == path
                       for place, what in site.insertions]
-        # Where two begin at one place the later one goes in front; each site closes what it opened behind its own statement.
+        # Where two begin at one place the earlier one goes in front; each site closes what it opened behind its own statement.
         for place, what, _ in sorted(insertions, key=lambda i: (i[0], i[2]), reverse=True):
             text = text[:place] + what + text[place:]
         texts[path] = SWITCH + text

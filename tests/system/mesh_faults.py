@@ -34,7 +34,7 @@ class Job:
 
     def __init__(self, faults, name, ranks, preload=None, **environment):
         self.report, self.what = faults.report, f"{faults.device}, {ranks} ranks: {name}"
-        self.out = faults.runs.directory / name.replace(" ", "-")
+        self.out = faults.runs.directory / f"{ranks}-{name.replace(' ', '-')}"
         self.run_file = write(f"{self.out}.yaml", {**faults.settings, "tensor_parallel": ranks, "output_dir": str(self.out)})
         self.process = start(faults.runs.qft, self.run_file, np=ranks, preload=preload, **faults.where, **environment)
         self.began = time.monotonic()
@@ -81,7 +81,9 @@ class Faults:
         if number == signal.SIGSTOP:
             named = re.search(r"error: watchdog: rank (\d) on \S+ shows no sign of life", text)
             job.say("the report names it", named and int(named[1]) == rank, text)
-            job.say("the others wait in an exchange", len(re.findall(r"\(number \d+ on 'tensor'\)", text)) >= ranks - 1, text)
+            # Of nearly all jobs in an exchange; a rank that is stopped behind its part of a step's last one leaves the others in the step's end.
+            waiting = {int(r) for r in re.findall(r"rank (\d) on \S+: .*\(number \d+ on '(?:tensor|world)'\)", text)}
+            job.say("and the call of each other rank", waiting >= {*range(ranks)} - {rank}, text)
         else:
             job.say("the report names it", re.search(rf"rank {rank} .*exited on signal 9", text), text)
 
@@ -113,7 +115,8 @@ def cases(runs, complete):
             if device == "cpu":
                 yield partial(faults.left_out, ranks, ranks - 1)
                 continue
-            yield partial(faults.broken, ranks, 1, "error", r"error on rank 1: simulated collectives: \w+ in group tensor failed: told to fail after \w+[(]")
+            # Rank 1 says it, or the watchdog of either rank.
+            yield partial(faults.broken, ranks, 1, "error", r"rank 1\b.*told to fail after \w+[(]")
             if complete:
                 yield partial(faults.broken, ranks, 1, "stall", r"(number \d+ on 'tensor')")
 
