@@ -56,7 +56,7 @@ Cut Cut::none(std::int64_t whole) {
 
 Cut Cut::split(std::int64_t whole, std::int64_t granule, Share share, const std::string& what) {
   if (share.ranks == 1) return none(whole);
-  return one_piece(whole, split(whole, granule, share, what), split(whole, granule, {0, share.ranks}, what), 1);
+  return one_piece(whole, model::split(whole, granule, share, what), model::split(whole, granule, {0, share.ranks}, what), 1);
 }
 
 Cut Cut::joined(const std::vector<Cut>& cuts) {
