@@ -50,7 +50,7 @@ def check_layout(runs, program, printed, layout):
     """The line with the layout, as qft train prints it."""
     ranks, tensor, context = layout
     lines = [line for line in printed.splitlines() if " strategy " in line]
-    words = [f": {ranks} ranks = "] + [f"{n} {key}" for key, n in degrees(tensor, context).items() if n > 1]
+    words = [f": {ranks} ranks = "] + [w for key, n in degrees(tensor, context).items() if n > 1 for w in (f"{n} parts of each ", f"({key})")]
     runs.report.equal(f"qft {program}, {name_of(*layout)}: lines with the layout", len(lines), int(ranks > 1))
     runs.report.holds("    ... name the degrees", all(word in line for line in lines for word in words), (words, lines))
 
