@@ -14,6 +14,7 @@ namespace qft::dialects {
 namespace {
 
 constexpr std::initializer_list<Word> kZeroIsNone = {{"0", "null"}};  // DeepSpeed's default
+constexpr std::initializer_list<Word> kAtMostOneIsNone = {{"0", "null"}, {"1", "null"}};
 
 constexpr Renamed kDeepspeedMatches[] = {
     {{"train_micro_batch_size_per_gpu"}, "per_device_train_batch_size"},
@@ -33,7 +34,7 @@ constexpr Renamed kDeepspeedMatches[] = {
     {{"scheduler.params.warmup_max_lr"}, "learning_rate"},
     {{"scheduler.params.warmup_num_steps"}, "warmup_steps"},
     {{"tensor_parallel.autotp_size"}, "tensor_parallel", kZeroIsNone},
-    {{"sequence_parallel_size"}, "context_parallel", kZeroIsNone},
+    {{"sequence_parallel_size"}, "context_parallel", kAtMostOneIsNone},
 };
 
 constexpr std::string_view kDeepspeedsOwn = "they concern DeepSpeed's own machinery";
@@ -99,13 +100,17 @@ constexpr Refused kDeepspeedRefused[] = {
      "it is not implemented: remove the section",
      {"false"}},
     {{"zero_optimization.offload_optimizer.ratio"}, "offloading a part is not implemented", {"1", "1.0"}},
+    {{"tensor_parallel.partition_config.use_default_specs"}, "qft decides itself where matrices are cut", {"true"}},
+    {{"tensor_parallel.tensor_parallel.mpu", "tensor_parallel.tensor_parallel.tp_group", "tensor_parallel.tp.mpu",
+      "tensor_parallel.tp.tp_group"},
+     "qft makes its own groups: remove the key"},
     {{"tensor_parallel.partition_config.*", "tensor_parallel.injection_policy_tuple"},
      "qft decides itself where matrices are cut: remove the key"},
     {{"tensor_parallel.replace_with_kernel_inject", "tensor_parallel.kernel_inject"},
      "qft has its own kernels: remove the key",
      {"false"}},
     {{"tensor_parallel.tensor_parallel.tp_size", "tensor_parallel.tp.tp_size", "tensor_parallel.tp_size"},
-     "the degree of training is tensor_parallel.autotp_size: write it there",
+     "in training the degree is tensor_parallel.autotp_size alone: set that, and remove this key",
      {"1"}},
     {{"tensor_parallel.enabled"}, "remove the section to train without it", {"true"}},
     {{"fp16.fp16_master_weights_and_grads"}, "masters are kept and gradients reduced in fp32", {"false"}},

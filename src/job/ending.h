@@ -3,8 +3,8 @@
 
 namespace qft::job {
 
-/// From now on the program only ends: requests to stop change nothing and print nothing. (mpirun sends SIGTERM to the ranks of a
-/// job in which one failed.)
+/// From now on this process only ends: requests to stop change nothing and print nothing. (mpirun sends SIGTERM to the ranks of
+/// a job in which one failed.)
 void expect_end();
 
 }  // namespace qft::job

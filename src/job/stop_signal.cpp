@@ -20,8 +20,8 @@ constexpr std::string_view kTerminated =
     "its ranks before that: to keep the last steps start with 'qft-run mpirun ...', or send SIGUSR1 to mpirun\n";
 
 constexpr std::string_view kInterruptedEarly =
-    "\nCtrl-C: nothing is trained yet, so the run ends without a checkpoint (exit code 75); Ctrl-C again ends it at once\n";
-constexpr std::string_view kTerminatedEarly = "SIGTERM: nothing is trained yet, so the run ends without a checkpoint\n";
+    "\nCtrl-C: this run has not trained yet, so it ends without a checkpoint (exit code 75); Ctrl-C again ends it at once\n";
+constexpr std::string_view kTerminatedEarly = "SIGTERM: this run has not trained yet, so it ends without a checkpoint\n";
 
 /// A run without anything to save ends this long after a request at the latest, even if it hangs.
 constexpr unsigned kStopTimeoutSeconds = 10;
@@ -92,6 +92,7 @@ void training_has_ended() {
 
 void expect_end() {
   g_ends = 1;
+  alarm(0);  // an error keeps its exit code
 }
 
 int stop_requested() {

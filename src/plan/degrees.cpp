@@ -118,7 +118,7 @@ nlohmann::ordered_json degrees_json(const Verdict& v) {
          {"run", is_of(row, v.row)},
          {"memory", row.needed},
          {"bytes", {{"tensor", std::llround(row.time.tensor_bytes)}, {"context", std::llround(row.time.context_bytes)}}}});
-    if (v.known) json.back()["fits"] = row.fits;
+    json.back()["fits"] = v.known ? nlohmann::ordered_json(row.fits) : nullptr;
     if (!v.step_seconds) continue;
     json.back()["tokens_per_second"] = row.tokens_per_second();
     json.back()["seconds"] = {{"step", row.time.step}, {"tensor", row.time.tensor_wait}, {"context", row.time.context_wait}};

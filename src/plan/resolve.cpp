@@ -233,13 +233,14 @@ class Resolver {
     if (strategy != "zero3" && sharing_ranks(config_, machine_.ranks) > 1)
       all.push_back(fmt::format("strategy: zero3 instead of {}", strategy));
     if (!run.schedule.recompute) all.emplace_back("gradient_checkpointing: true");
-    if (machine_.ranks % 2 == 0 && run.sharding.tensor_ranks * run.sharding.context_ranks == 1 && !run.schedule.graphs)
-      all.emplace_back("context_parallel: 2 for long sequences, tensor_parallel: 2 for wide layers (`qft plan` compares them)");
     if (run.schedule.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", run.schedule.group));
     if (t.per_device_train_batch_size > 1)
       all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps",
                                 t.per_device_train_batch_size));
     all.push_back(fmt::format("cutoff_len below {}", config_.data.cutoff_len));
+    if (machine_.ranks % 2 == 0 && run.sharding.tensor_ranks * run.sharding.context_ranks == 1 && !run.schedule.graphs &&
+        !t.deterministic)
+      all.emplace_back("context_parallel: 2 for long sequences, tensor_parallel: 2 for wide layers (`qft plan` compares them)");
     if (!config_.finetuning.trains_adapter()) all.emplace_back("finetuning_type: lora");
     all.push_back(fmt::format("more ranks than {}, on more nodes, with strategy zero3", machine_.ranks));
     all.emplace_back("fewer ranks on each node");

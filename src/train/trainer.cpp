@@ -294,6 +294,7 @@ void Trainer::evaluate(double epoch) {
   const trace::Scope scope(trace::kMainThread, "evaluation");
   const auto& t = config_.training;
   const double started = steady_seconds();
+  take_phases();
   const auto result = eval::evaluate(config_, *instance_, references_.evaluation.get(), *data_.eval, comm_);
   last_evaluated_ = progression_.step;
   eval_ = eval::eval_values(result, config_);
@@ -314,7 +315,7 @@ void Trainer::evaluate(double epoch) {
     log::info("step {}/{}  {}  ({} samples, {:.1f} s)", progression_.step, loader_->total_steps(), words_of(result, eval_),
               result.items, steady_seconds() - started);
   }
-  instance_->executor().take_times();  // the phases of a step do not include evaluation
+  instance_->executor().take_times();  // of the evaluation, which belongs to no step
   since_log_.started += steady_seconds() - started;
   if (metric_.empty()) return;
   // A metric over zero samples is NaN and never becomes the best.
@@ -330,6 +331,7 @@ void Trainer::evaluate(double epoch) {
 void Trainer::save(double epoch, double loss) {
   if (last_saved_ == progression_.step && (last_has_state_ || !stopping_)) return;
   const double started = steady_seconds();
+  take_phases();
   progression_.best.saved(checkpoint::directory_name(progression_.step), progression_.step);
   SnapshotInfo info;
   info.progression = progression_;

@@ -45,10 +45,20 @@ void Trainer::begin_watching() {
   watching_ = std::make_unique<Watching>(config_, run_.id, progression_.step, describe_run(banner, config_, *instance_, data_));
 }
 
+void Trainer::take_phases() {
+  const auto times = instance_->executor().take_times();
+  PhaseSeconds& phases = since_log_.phases;
+  phases.forward += times.forward;
+  phases.backward += times.backward;
+  phases.gather += times.gather;
+  phases.reduce += times.reduce;
+  phases.exchange += times.exchange;
+  progression_.exchange_seconds += times.exchange;
+}
+
 void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto memory = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
-  const auto times = instance_->executor().take_times();
-  progression_.exchange_seconds += times.exchange;
+  take_phases();
   auto system = gather_use(machine_.get(), comm_);
   const double at = steady_seconds();
   if (is_root()) {
@@ -69,11 +79,6 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.skipped_updates = progression_.guard.skipped;
     e.phases = since_log_.phases;
     e.phases.save = saver_->take_stall();
-    e.phases.forward = times.forward;
-    e.phases.backward = times.backward;
-    e.phases.gather = times.gather;
-    e.phases.reduce = times.reduce;
-    e.phases.exchange = times.exchange;
     log_->append(e);
     bar_->clear();
     std::string judged;  // for pairs: whether the chosen answers win; the loss does not show that

@@ -40,7 +40,8 @@ TEST(Degrees, ThatDoNotFitComeWithSmallerOnesThatDo) {
   EXPECT_EQ(
       error_of([] { with_degrees(3, 1).check_world(8); }),
       "run.yaml:1: tensor_parallel is 3: 3 ranks compute the same samples, but the job has 8 ranks, not a multiple of 3: start 6 "
-      "or 9 ranks, or set tensor_parallel to 1 (qft plan lists the degrees that the model allows)");
+      "or 9 ranks, or set tensor_parallel to 1 (qft plan FILE --ranks 8 tensor_parallel=1 context_parallel=1 lists the "
+      "degrees that the model allows)");
   EXPECT_CONTAINS(error_of([] { with_degrees(8, 1).check_world(12); }), "set tensor_parallel to 4 (");
   EXPECT_CONTAINS(error_of([] { with_degrees(4, 1).check_world(2); }), "start 4 ranks, or set tensor_parallel to 2");
   EXPECT_CONTAINS(error_of([] { with_degrees(2, 4).check_world(4); }),

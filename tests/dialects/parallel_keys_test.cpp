@@ -180,7 +180,7 @@ TEST(ParallelKeys, DeepspeedsFile) {
   EXPECT_CONTAINS(section_error(R"("autotp_sizes": 4)"), "did you mean 'tensor_parallel.autotp_size'?");
   EXPECT_CONTAINS(
       section_error(R"("tensor_parallel": {"tp_size": 4})"),
-      "tensor_parallel.tensor_parallel.tp_size: '4' is refused: the degree of training is tensor_parallel.autotp_size");
+      "tensor_parallel.tensor_parallel.tp_size: '4' is refused: in training the degree is tensor_parallel.autotp_size alone");
   EXPECT_CONTAINS(section_error(R"("partition_config": {"use_default_specs": false})"),
                   "qft decides itself where matrices are cut");
   const RunConfig noted = load_json(R"({"tensor_parallel": {"autotp_size": 2, "tp_overlap_comm": true}})");

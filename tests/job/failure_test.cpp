@@ -57,7 +57,7 @@ TEST(Failure, OneRankThatFailsEndsTheJob) {
 TEST(Failure, ARequestToStopBeforeTrainingPromisesNoCheckpoint) {
   const auto ending = run("asked to stop at the start", 2);
   EXPECT_EQ(ending.code, 75) << ending.output;
-  EXPECT_EQ(count(ending.output, "SIGTERM: nothing is trained yet, so the run ends without a checkpoint\n"), 1) << ending.output;
+  EXPECT_EQ(count(ending.output, "SIGTERM: this run has not trained yet, so it ends without a checkpoint\n"), 1) << ending.output;
 }
 
 /// mpirun sends SIGTERM to the other ranks when one has failed.

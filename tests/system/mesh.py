@@ -3,7 +3,8 @@ changes its layout at checkpoints; the first margin of preferences, which is exa
 
     mesh.py --build build [--complete yes]
 
-As it is: DPO, QLoRA, a classifier with experts and gated delta nets, each at tp 2 x cp 2, and the run with other layouts at each checkpoint.
+As it is: DPO, QLoRA, a classifier with experts and gated delta nets, each at tp 2 x cp 2; DPO at tp 4; the run with other layouts at each
+checkpoint.
 Complete: all tasks of mesh_runs.py and full fine-tuning, in seven layouts; rounding in bf16.
 """
 import re
@@ -101,6 +102,7 @@ def checks(runs, complete):
         check_rounding(runs, TASKS)
     else:
         check_tasks(runs, QUICK, dict([*LAYOUTS.items()][:1]))
+        check_tasks(runs, {"DPO": TASKS["DPO"]}, {"tp 4": MORE_LAYOUTS["tp 4"]})  # copies of a key and value head
     check_resumed(runs)
 
 

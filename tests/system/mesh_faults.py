@@ -82,8 +82,9 @@ class Faults:
             named = re.search(r"error: watchdog: rank (\d) on \S+ shows no sign of life", text)
             job.say("the report names it", named and int(named[1]) == rank, text)
             # Of nearly all jobs in an exchange; a rank that is stopped behind its part of a step's last one leaves the others in the step's end.
+            # Rank 0 knows what all ranks do. If it is stopped, another rank reports what it does itself.
             waiting = {int(r) for r in re.findall(r"rank (\d) on \S+: .*\(number \d+ on '(?:tensor|world)'\)", text)}
-            job.say("and the call of each other rank", waiting >= {*range(ranks)} - {rank}, text)
+            job.say("and the call of each other rank", waiting - {0} if rank == 0 else waiting >= {*range(ranks)} - {rank}, text)
         else:
             job.say("the report names it", re.search(rf"rank {rank} .*exited on signal 9", text), text)
 

@@ -106,7 +106,7 @@ class Instance {
   LoadReport report_;
 };
 
-/// Logs the line "strategy   zero3: 4 ranks = 2 shards x 2 parts of a matrix; 2 data ranks; ...". Rank 0 only.
+/// Logs the line "strategy   zero3: 4 ranks = 2 shards x 2 parts of each matrix (tensor_parallel); ...". Rank 0 only.
 void log_layout(const config::RunConfig& config, const Instance& instance);
 
 }  // namespace qft::engine

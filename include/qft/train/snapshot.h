@@ -29,7 +29,7 @@ struct Progression {
   GuardState guard;
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
-  double exchange_seconds = 0.0;  ///< rank 0's in exchanges of rows and heads, until the last log line
+  double exchange_seconds = 0.0;  ///< rank 0's in exchanges of rows and heads
   double loss_sum = 0.0;          ///< sum of the finite losses, for train_loss
   std::int64_t finite_steps = 0;  ///< steps with a finite loss
   engine::SourceState sources;    ///< state of the objective's sources

@@ -51,6 +51,8 @@ class Trainer {
   parallel::StepResult step(const loader::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;
   void after_step(const loader::StepBatch& batch, const parallel::StepResult& result);
+  /// Adds the executor's seconds since the last call to those since the last log line, and to the run's.
+  void take_phases();
   void write_log(const loader::StepBatch& batch, const parallel::StepResult& result);
   void evaluate(double epoch);
   void save(double epoch, double loss);
