@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/random_id.h"
+#include "qft/device/memory.h"
 #include "qft/device/scalar_type.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
@@ -242,6 +243,7 @@ std::unique_ptr<Instance> Instance::load(plan::RunPlan run, const ModelSource& s
   self->publish();
   if (spec.adapter.lora.dora && !source.live()) self->init_magnitudes();
   self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  device::release_unused();  // frees what reading files took
   return self;
 }
 

@@ -6,7 +6,7 @@ import json
 import os
 from unittest import mock
 
-from common import mpirun
+from common import mpirun, run
 from mesh_runs import run_checks
 from tiny import log_of, make, write, write_model, write_tokenizer
 
@@ -25,10 +25,14 @@ class Memory:
         self.qft, self.report, self.environment = runs.qft, runs.report, environment
         self.directory = runs.directory / str(shape["hidden"])
         # Rows are full and all tokens are labels, so that each rank's part of a micro-batch is as large as the plan says.
-        self.settings = {**make(self.directory, samples=300), "packing": True, "train_on_prompt": True, "cutoff_len": 256, "max_steps": 1, "save_strategy": "no", "lora_dropout": 0.0,
-                         "compute_dtype": "auto", "bf16": True, "global_batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-4}
+        self.settings = {**make(self.directory, samples=300), "packing": True, "train_on_prompt": True, "cutoff_len": 256, "max_steps": 1,
+                         "save_strategy": "no", "lora_dropout": 0.0, "compute_dtype": "auto", "bf16": True, "global_batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-4}
         write_model(self.directory / "model", positions=512, **shape)
         write_tokenizer(self.directory / "model", shape["vocab"])
+        # Packed once, so that a rank that has packed too is no larger than the others.
+        pack = self.directory / "train.h5"
+        run([runs.build / "bin/qft-pack", write(self.directory / "pack.yaml", {**self.settings, **LORA}), "--output", pack])
+        self.settings["pack"] = str(pack)
 
     def results(self, ranks, changes):
         out = self.directory / "out"
