@@ -74,10 +74,13 @@ int RunConfig::data_ranks(int ranks) const {
        {std::pair("tensor_parallel", parallel.tensor_parallel), std::pair("context_parallel", parallel.context_parallel)})
     if (degree > 1) values.push_back(fmt::format("{} is {}", at_key(*this, key), degree));
   fail_config(
-      "{}: {} ranks compute the same samples, but the job has {}, not a multiple of {}: start {}{} ranks, or set {} (qft plan FILE "
-      "--ranks {} tensor_parallel=1 context_parallel=1 lists the degrees that the model allows)",
+      "{}: {} ranks compute the same samples, but the job has {}, not a multiple of {}: start {}{} ranks, or set {}{}",
       fmt::join(values, " and "), together, count_noun(ranks, "rank"), together, below > 0 ? fmt::format("{} or ", below) : "",
-      below + together, degrees_that_fit(parallel, ranks), ranks);
+      below + together, degrees_that_fit(parallel, ranks),
+      ranks > 1
+          ? fmt::format(
+                " (qft plan FILE --ranks {} tensor_parallel=1 context_parallel=1 lists the degrees that the model allows)", ranks)
+          : "");
 }
 
 void RunConfig::check_world(int ranks) const {

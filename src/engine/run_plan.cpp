@@ -316,6 +316,18 @@ void require_no_waits(const plan::RunPlan& run) {
         "debug_sync cannot be combined with experts: the host waits for each router to distribute the rows; remove debug_sync");
 }
 
+/// Ranks with other degrees would wait in other collectives. Collective.
+void require_same_degrees(const config::RunConfig& config, comm::Communicator& comm) {
+  for (const auto& [key, degree] : {std::pair("tensor_parallel", config.parallel.tensor_parallel),
+                                    std::pair("context_parallel", config.parallel.context_parallel)}) {
+    const std::vector<std::int64_t> all = comm::all_gather_value(comm, degree);
+    const auto other = std::ranges::find_if(all, [&](std::int64_t value) { return value != all.front(); });
+    if (other != all.end())
+      fail_config("{} is {} on rank 0, but {} on rank {}: give all ranks the same run file and arguments", key, all.front(),
+                  *other, other - all.begin());
+  }
+}
+
 }  // namespace
 
 RankShares RankShares::of(const comm::Mesh& mesh) {
@@ -345,6 +357,7 @@ plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source
 
 plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& source, comm::Communicator& comm,
                           c10::Device device, const plan::Batches& batches) {
+  require_same_degrees(config, comm);
   plan::RunPlan run;
   const bool all_bf16 = comm::all_reduce_value(comm, has_bf16(device) ? 1 : 0, comm::ReduceOp::min) == 1;
   // If one rank cannot see a directory, all ranks must end, with that rank's reason.

@@ -77,16 +77,18 @@ void ModelSpec::require_share(int ranks, const WeightStorage& weight_storage) co
   const auto fit = [&](int n) { return std::ranges::all_of(all, [n](const Shared& shared) { return shared.fits(n); }); };
   const auto bad = std::ranges::find_if(all, [ranks](const Shared& shared) { return !shared.fits(ranks); });
   if (bad == all.end()) return;
-  int fewer = ranks, more = ranks;
+  int fewer = ranks, more = ranks, divisor = ranks;
   while (fewer > 1 && !fit(fewer)) --fewer;
+  while (divisor > 1 && (ranks % divisor != 0 || !fit(divisor))) --divisor;
   const auto most = static_cast<int>(std::max(config.num_heads, config.delta_net.key_heads));
   while (more <= most && !fit(more)) ++more;
   // Files that are already quantised stay as they are.
   const bool fits_unquantised =
       !config.stored && std::ranges::all_of(shared_of(*this, {}), [ranks](const Shared& shared) { return shared.fits(ranks); });
   throw DegreeError("tensor_parallel",
-                    fmt::format("{} ranks cannot share {}: set tensor_parallel to {}{}{}", ranks, bad->what, fewer,
+                    fmt::format("{} ranks cannot share {}: set tensor_parallel to {}{}{}{}", ranks, bad->what, fewer,
                                 more <= most ? fmt::format(" or {}", more) : "",
+                                divisor > 1 && divisor != fewer ? fmt::format(" (on as many ranks as now: {})", divisor) : "",
                                 fits_unquantised ? ", or quantization_bit to 8, with which weights can be cut anywhere" : ""));
 }
 

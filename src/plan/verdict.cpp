@@ -149,10 +149,9 @@ class Judge {
     v.degrees = compare_degrees(plan_.ranks, timed, [&](std::int64_t tensor, std::int64_t context) -> std::optional<Row> {
       const auto& own = plan_.rows.front().run.sharding;
       if (tensor == own.tensor_ranks && context == own.context_ranks) return v.row;
-      const std::vector<std::string> settings = {fmt::format("tensor_parallel={}", tensor),
-                                                 fmt::format("context_parallel={}", context)};
       std::string refusal;
-      const auto plan = planned({settings, plan_.ranks}, {.only = {}, .times = true, .longest = false}, &refusal);
+      const auto plan = planned({.settings = {}, .ranks = plan_.ranks, .tensor = tensor, .context = context},
+                                {.only = {}, .times = true, .longest = false}, &refusal);
       if (plan) return *taken_of(*plan);
       v.refused_degrees.push_back({tensor, context, std::move(refusal)});
       return std::nullopt;

@@ -261,7 +261,8 @@ TEST(Share, IsRefusedWithWhatWouldFit) {
   EXPECT_EQ(
       why(qwen3(6, 6), oft, 4),
       "tensor_parallel: 4 ranks cannot share the 6 query heads and 6 key and value heads of model.layers.0.self_attn, 2 key "
-      "heads at a time, so in 3 parts (OFT wraps self_attn.o_proj in blocks of 16): set tensor_parallel to 3");
+      "heads at a time, so in 3 parts (OFT wraps self_attn.o_proj in blocks of 16): set tensor_parallel to 3 (on as many ranks as now: "
+      "2)");
   Task gptq{.name = "GPTQ", .kind = {.format = ops::QuantFormat::groups4, .columns = 6, .ordered = true}};
   const std::string ordered = why(qwen3(6, 6), gptq, 2);
   EXPECT_TRUE(mentions(ordered, "o_proj is kept as int4 in groups of 6 in act order") &&

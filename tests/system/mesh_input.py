@@ -126,9 +126,19 @@ def check_resumed_batch(report, build, directory):
     report.holds("    ... 4 trains", result.returncode == 0 and "step 2/2" in result.stderr, result.stderr)
 
 
+def check_unequal(report, build, directory):
+    """Ranks whose run files differ."""
+    case = Case(build, directory, ("", 1, {}, {}, [], {}))
+    file = write(directory / "run.yaml", case.settings)
+    train = [case.qft, "train", file]
+    result = mpirun(1, [*train, "tensor_parallel=2", ":", "-np", "1", *train], check=False, timeout=120)
+    check(report, "ranks with other degrees", result, ["tensor_parallel is 2 on rank 0, but 1 on rank 1: give all ranks the same run file"])
+
+
 def checks(runs, complete):
     for case in CASES + (MORE_CASES if complete else []):
         check_case(runs.report, Case(runs.build, runs.directory / "case", case), complete)
+    check_unequal(runs.report, runs.build, runs.directory / "unequal")
     check_resumed_batch(runs.report, runs.build, runs.directory / "batch")
 
 

@@ -17,7 +17,8 @@ namespace qft::plan {
 struct Variant {
   std::vector<std::string> settings;  ///< "key=value", as on the command line
   int ranks = 1;
-  std::int64_t micro_batch = 0;  ///< per_device_train_batch_size, wherever it is set; other settings stay. 0: the run's
+  std::int64_t micro_batch = 0;          ///< per_device_train_batch_size, wherever it is set; other settings stay. 0: the run's
+  std::int64_t tensor = 0, context = 0;  ///< degrees, in place of all that set them or count data ranks; 0: the run's
 };
 /// Plans a variant. Throws ConfigError if its settings contradict each other.
 using Replan = std::function<Plan(const Variant& variant, const Question& question)>;
