@@ -39,13 +39,21 @@ std::string words_of(std::initializer_list<Word> words) {
   return text;
 }
 
+/// Returns a line for each case: "  null or 0: nothing", "  any other: tensor_parallel = the same".
 std::string cases_of(const Converted& row) {
   std::string text;
+  bool any = false;
   for (const Case& c : row.cases) {
-    text += fmt::format("{}{}:", text.empty() ? "" : "; ", fmt::join(c.values, "|"));
-    for (const Assignment& set : c.sets) text += fmt::format(" {}{}={}", set.key, set.if_unset ? "?" : "", set.value);
+    const bool rest = std::ranges::find(c.values, "*") != c.values.end();
+    any = any || rest;
+    text += fmt::format("  {}:", rest ? "any other" : fmt::format("{}", fmt::join(c.values, " or ")));
+    if (c.sets.size() == 0) text += " nothing";
+    for (const Assignment& set : c.sets)
+      text += fmt::format(" {} = {}{}", set.key, rest && std::string_view(set.value) == "*" ? "the same" : set.value,
+                          set.if_unset ? " (if not set)" : "");
+    text += "\n";
   }
-  return text;
+  return any ? text : text + fmt::format("  qft refuses any other value: {}\n", row.otherwise);
 }
 
 /// Returns the meaning of the key in qft, or the reason why qft refuses or ignores it, as lines.
@@ -54,9 +62,7 @@ std::string describe_foreign(const ForeignKey& key) {
   if (const auto* row = key.as<Renamed>())
     return fmt::format("{} is called {} in qft{}\n", head, row->key,
                        row->words.size() == 0 ? "" : fmt::format("; its values in qft: {}", words_of(row->words)));
-  if (const auto* row = key.as<Converted>())
-    return fmt::format("{} sets keys depending on its value: {}\n  qft refuses any other value: {}\n", head, cases_of(*row),
-                       row->otherwise);
+  if (const auto* row = key.as<Converted>()) return fmt::format("{} sets keys depending on its value:\n{}", head, cases_of(*row));
   if (const auto* row = key.as<Either>()) return fmt::format("{} has two meanings: {}\n", head, row->meanings);
   if (const auto* row = key.as<NoEffect>())
     return fmt::format("{} has no effect in qft: {}\n{}", head, row->reason,
