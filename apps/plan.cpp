@@ -52,16 +52,6 @@ void complete(config::RunConfig& config) {
   pack::take_pack_options(config, config::Purpose::plan);
 }
 
-/// Sets the degrees, by whatever name and in whatever file the run has its own.
-void set_degrees(config::RunConfig& config, std::int64_t tensor, std::int64_t context) {
-  config.parallel.tensor_parallel = tensor;
-  config.parallel.context_parallel = context;
-  std::erase_if(config.world_claims, [](const config::WorldClaim& claim) {
-    return claim.kind == config::WorldClaim::Kind::data_ranks || claim.kind == config::WorldClaim::Kind::whole_micro_batches;
-  });
-  config.validate(config::Purpose::plan);
-}
-
 plan::Plan planned(const config::RunConfig& config, int ranks, const std::optional<plan::Machine>& machine,
                    const plan::Question& question = {}) {
   plan::RunPlan run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training));
@@ -102,7 +92,10 @@ int run(const config::CommandLine& line) {
     changed.overrides.insert(changed.overrides.end(), variant.settings.begin(), variant.settings.end());
     config::RunConfig other = changed.load(config::Purpose::plan);
     if (variant.micro_batch > 0) other.training.per_device_train_batch_size = variant.micro_batch;
-    if (variant.tensor > 0) set_degrees(other, variant.tensor, variant.context);
+    if (variant.tensor > 0) {
+      other.set_degrees(variant.tensor, variant.context);
+      other.validate(config::Purpose::plan);
+    }
     complete(other);
     return planned(other, variant.ranks, machine, question);
   });

@@ -13,8 +13,8 @@
 namespace qft::config {
 namespace {
 
-/// Names smaller degrees whose product divides `ranks`. They divide the given degrees, so a model that can be shared by those can
-/// mostly be shared by these.
+/// Names smaller degrees whose product divides `ranks`. They divide the given degrees: a model that allows those mostly allows
+/// these.
 std::string degrees_that_fit(const ParallelArgs& p, std::int64_t ranks) {
   std::vector<std::string> ways;
   const auto add = [&](std::string_view key, std::int64_t degree, std::int64_t rest) {
@@ -91,16 +91,20 @@ void RunConfig::check_world(int ranks) const {
   }
 }
 
-void RunConfig::run_as_one_process() {
-  for (const auto& [key, degree] : {std::pair("tensor_parallel", &ParallelArgs::tensor_parallel),
-                                    std::pair("context_parallel", &ParallelArgs::context_parallel)})
-    if (std::int64_t& value = parallel.*degree; value != 1) {
-      notes.push_back(fmt::format("{} is {}, but one process runs here: {} 1 is used", at_key(*this, key), value, key));
-      value = 1;
-    }
+void RunConfig::set_degrees(std::int64_t tensor, std::int64_t context) {
+  parallel.tensor_parallel = tensor;
+  parallel.context_parallel = context;
   std::erase_if(world_claims, [](const WorldClaim& claim) {
     return claim.kind == WorldClaim::Kind::data_ranks || claim.kind == WorldClaim::Kind::whole_micro_batches;
   });
+}
+
+void RunConfig::run_as_one_process() {
+  for (const auto& [key, degree] :
+       {std::pair("tensor_parallel", parallel.tensor_parallel), std::pair("context_parallel", parallel.context_parallel)})
+    if (degree != 1)
+      notes.push_back(fmt::format("{} is {}, but one process runs here: {} 1 is used", at_key(*this, key), degree, key));
+  set_degrees(1, 1);
 }
 
 void RunConfig::check_steps(std::int64_t total_steps) const {

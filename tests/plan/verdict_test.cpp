@@ -61,10 +61,7 @@ class Verdicts : public ::testing::Test {
       all.insert(all.end(), variant.settings.begin(), variant.settings.end());
       config::RunConfig c = config(all);
       if (variant.micro_batch > 0) c.training.per_device_train_batch_size = variant.micro_batch;
-      if (variant.tensor > 0) {
-        c.parallel.tensor_parallel = variant.tensor;
-        c.parallel.context_parallel = variant.context;
-      }
+      if (variant.tensor > 0) c.set_degrees(variant.tensor, variant.context);
       return plan_of(c, variant.ranks, question);
     });
   }

@@ -83,6 +83,8 @@ struct RunConfig {
   /// Sets the degrees to 1, and removes imported numbers of data ranks: for a program that is one process, whatever the run
   /// file's training needs. Adds a note with the degrees that the file gives.
   void run_as_one_process();
+  /// Replaces the degrees, also those from other tools' names and files, and forgets what these say about data ranks.
+  void set_degrees(std::int64_t tensor, std::int64_t context);
   /// Compares imported numbers of steps (total_num_steps) with the run's steps. Throws ConfigError.
   void check_steps(std::int64_t total_steps) const;
 

@@ -54,8 +54,8 @@ class Groups {
   /// neighbours, in each slice. It is slices() if no ranks share matrices.
   comm::Communicator& owners() const { return mesh_.degree(comm::Axis::tensor) == 1 ? slices() : group(Purpose::owners); }
 
-  /// True on the lead rank of its data rank, whose loss, metrics and values count: the last stage's, the first of those that
-  /// share sequences and matrices.
+  /// True on the lead rank of a data rank: its loss, metrics and values count. It has the last stage, and is the first of the
+  /// ranks that share sequences and matrices.
   bool is_lead() const;
   /// Replaces `values` (host memory) by their sum over the lead ranks of all data ranks; other ranks' values are ignored. All
   /// ranks get the same bits. Collective.

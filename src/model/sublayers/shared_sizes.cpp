@@ -24,7 +24,7 @@ class Together {
 
   std::int64_t granule() const { return granule_; }
   /// Returns the end of a description in errors: ", 8 columns at a time, so in 5 parts (mlp.down_proj is kept as nf4)". `count`:
-  /// of the things that are shared; `each`: what has so many of them, if not the sub-layer.
+  /// the number of these things; `each`: " for each key head" if each key head, not the sub-layer, has as many.
   std::string in_words(const char* things, std::int64_t count, const char* each = "") const {
     if (granule_ == 1) return "";
     return fmt::format(", {} {} at a time, so in {}{} ({})", granule_, things,
